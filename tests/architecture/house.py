@@ -50,7 +50,7 @@ def lines_in(*folders: Path) -> int:
 
 
 def is_no_code(node: ast.stmt) -> bool:
-    """Return True for an import or a docstring."""
+    """Return whether a statement is an import or a docstring."""
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return isinstance(node, ast.Import | ast.ImportFrom) or is_text
 

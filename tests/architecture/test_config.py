@@ -83,7 +83,7 @@ def test_each_setting_says_what_it_is_for_and_its_name_ends_in_its_unit() -> Non
 
 
 def test_each_has_a_test() -> None:
-    """A name that no test mentions is a limit that nobody has tried."""
+    """A name that no test mentions is an untested limit."""
     words: set[str] = set()
     for path in TESTS.rglob("*.py"):
         if path != Path(__file__):

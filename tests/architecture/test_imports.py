@@ -1,6 +1,6 @@
 """Rules that ruff and import-linter cannot check: SQL stays in the store, module names state a purpose.
 
-The rest of the rules of the house is in pyproject.toml: docstrings (D1), nothing left to do (FIX), the clock
+The other rules are in pyproject.toml: docstrings (D1), no notes of unfinished work (FIX), the clock
 (TID251), who imports whom and who imports SQLite (import-linter).
 """
 
@@ -37,7 +37,7 @@ SQL = re.compile(
 
 
 def _statements(text: str) -> Iterator[str]:
-    """Yield the SQL in a module's strings, but for docstrings and descriptions, which speak to people."""
+    """Yield the SQL in a module's strings, except docstrings and descriptions."""
     prose: set[int] = set()
     strings = []
     for node in ast.walk(ast.parse(text)):

@@ -22,7 +22,7 @@ ASKING = {*COMMANDS, "jobs"}
 def states_set(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line of each call that names a state to set, and which.
 
-    That is one with ``state=`` and a state's name, alone or in an expression, or a ``Job`` with one among its
+    That is a call with ``state=`` and a state's name, alone or in an expression, or a ``Job`` with one of its
     values.
     """
     for node in ast.walk(ast.parse(text)):

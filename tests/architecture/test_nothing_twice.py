@@ -13,7 +13,7 @@ _ITEM = re.compile(r"\*?[\w.]+,")
 
 
 def lines_of(text: str) -> list[tuple[int, str]]:
-    """Return the lines that do something, with their numbers, without indents.
+    """Return the significant lines with their numbers, without indentation.
 
     Imports, docstrings, comments and items such as ``run.name,`` are left out: the formatter gives each item
     of a long list its own line.
@@ -32,7 +32,7 @@ def lines_of(text: str) -> list[tuple[int, str]]:
 
 
 def twice(texts: dict[str, str]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return which modules share as many lines in a row, with the line where that begins in each."""
+    """Return the modules that share a number of consecutive lines, with the first line in each."""
     places: defaultdict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     for name, text in texts.items():
         lines = lines_of(text)

@@ -256,7 +256,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return what a copy of the package knows of a command and of an attribute that were put into it."""
+    """Return where a command and an attribute appear that were added to a copy of the package."""
     folder = tmp_path_factory.mktemp("copy")
     nothing = shutil.ignore_patterns("__pycache__")
     for name in ("bedrockjobs", "docs", "worker"):
@@ -314,7 +314,7 @@ def test_an_attribute_of_a_job_is_its_field(found: Any) -> None:
 
 
 def test_every_default_of_a_field_is_seen_by_type_checkers() -> None:
-    """They know it by its keyword alone: `Field(None, ...)` would count as a field that must be given."""
+    """Type checkers need the keyword: with `Field(None, ...)` they would treat the field as required."""
     for path in Path(commands.__file__).parent.glob("*.py"):
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         fields = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Field"]

@@ -19,7 +19,7 @@ WRITTEN = [kind for kind in c.ALL if kind.where == "writer"]
 
 
 def asked(name: str) -> Names:
-    """Return what a GetJob of a name asks for."""
+    """Return the requested names of a GetJob."""
     names = names_from(name, None)
     assert names is not None
     return names
@@ -104,7 +104,7 @@ def test_a_plan_names_what_is_touched(
 
 
 def _shown(plan: AccessPlan) -> tuple[AccessPlan, list[Any]]:
-    """Return a plan without what it takes, and that: names are one object only while they are remembered."""
+    """Return a plan without its takes, and its takes: their names are compared by value."""
     takes = [
         (take.names.exact, take.names.patterns, take.mocked, take.priority, take.worker, take.limit)
         for take in plan.takes

@@ -222,7 +222,7 @@ GROUPED = {"running_by_name", "failed_by_name", "failed_by_name_of_visible"}
 
 @pytest.fixture(params=["empty", "analyzed"])
 def database(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
-    """Return a database as a new server has it, and one with jobs of which SQLite knows the statistics."""
+    """Return a database of a new server, and one with jobs and statistics."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     schema.apply(connection)
     if request.param == "analyzed":

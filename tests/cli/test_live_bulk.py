@@ -14,7 +14,7 @@ def failed(bedrockjobs: Program, name: str, error: str) -> str:
 
 
 def test_retry_failed_jobs_with_one_command(bedrockjobs: Program) -> None:
-    """Only matching jobs, and of these only the FAILED ones."""
+    """Only matching FAILED jobs are retried."""
     disk, net = failed(bedrockjobs, "bulk/a", "disk"), failed(bedrockjobs, "bulk/b", "net")
     made(bedrockjobs, "bulk/c")
     would = bedrockjobs("job", "retry", "--name", "bulk/*", "--since", "2h", "--dry-run")

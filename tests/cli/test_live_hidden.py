@@ -121,7 +121,7 @@ def test_no_form_shows_it_or_shows_it_empty(asker: Blind, line: str, form: str) 
 
 
 def objects(text: str) -> Iterator[dict[str, Any]]:
-    """Return all JSON objects of an output; none if it is no JSON."""
+    """Return all JSON objects of an output; none if it is not JSON."""
     parts = [text, *text.splitlines()]
     for part in parts:
         try:
@@ -138,7 +138,7 @@ def inside(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_hidden_data_is_not_searched(asker: Blind) -> None:
-    """It would say that there are none."""
+    """A search would report that there are none."""
     refused = asker.told(asker.blind, "job", "list", "--text", "SECRET")
     assert (refused.returncode, refused.stdout) == (5, "")
     assert "this token may not read data of jobs" in refused.stderr

@@ -9,7 +9,7 @@ from program import Program
 
 
 def expecting(bedrockjobs: Program, name: str) -> str:
-    """Make a schedule that expects pings; return its name."""
+    """Create a schedule that expects pings; return its name."""
     options = ("--expect", "ping", "--ping-grace", "30m")
     added = bedrockjobs("schedule", "add", name, "0 3 * * *", *options)
     assert added.returncode == 0, added.stderr

@@ -98,7 +98,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def something(server: Running) -> None:
-    """Give lists a row to write."""
+    """Create rows for the lists."""
     made(partial(process_of, BEDROCKJOBS_SERVER=server.address), "something", "--repeat", "finished, +1 DAY")
 
 

@@ -22,7 +22,7 @@ NOT_PAUSED = "405 Can only retry/finish child job when parent is PAUSED"
 
 
 def family(*children: str, **given: object) -> list[Step]:
-    """Make a parent, job 1, that waits for its children, jobs 2, 3, ..., which are queued."""
+    """Create a parent, job 1, that waits for its queued children, jobs 2, 3, ..."""
     return [
         create("P", data={"p": 1}, **given),
         get("P"),

@@ -1,7 +1,7 @@
-"""The interface to an engine that conformance tests need, and all engines.
+"""The interface that conformance tests need from an engine, and its implementations.
 
-An engine is the whole queue behind one call: commands in, outcomes out, on a clock that the test moves. The
-scenarios know nothing else of it.
+An engine is a whole queue behind one call: commands in, outcomes out, on a clock that the test moves. The
+scenarios use nothing else of it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def model_engine(compatibility: Compatibility) -> Iterator[Engine]:
 
 
 class Queue:
-    """The handlers on an engine of the server, one transaction a command."""
+    """The handlers on an engine of the server, with one transaction per command."""
 
     def __init__(self, store: Any, compatibility: Compatibility, clock: ManualClock | None = None) -> None:
         """Begin empty, at ``START``."""
@@ -86,7 +86,7 @@ class Queue:
         return self.call_together([command])[0]
 
     def call_together(self, commands: Sequence[Command[Any]]) -> list[Outcome]:
-        """Execute commands now, in one transaction; lists are read before it."""
+        """Execute commands now, in one transaction; lists are read before the transaction."""
         listed = [self._listed(one) if isinstance(one, ListJobs) else None for one in commands]
         written = [one for one in commands if not isinstance(one, ListJobs)]
         if not written:

@@ -28,10 +28,10 @@ SEAM_RECORDS = offered(Records) - offered(InMemory) - {"configure"}
 
 
 class Narrow:
-    """Something of which only what a protocol has can be reached."""
+    """A wrapper that exposes only the members of a protocol."""
 
     def __init__(self, inner: Any, names: frozenset[str], seen: Counter[str]) -> None:
-        """Let ``names`` through, and count each use."""
+        """Expose ``names``, and count each use."""
         self._inner, self._names, self._seen = inner, names, seen
 
     def __getattr__(self, name: str) -> Any:
@@ -43,7 +43,7 @@ class Narrow:
 
 
 class RecordingQueue(SQLiteQueue):
-    """The handlers behind the seam, one transaction a command."""
+    """The handlers on wrapped engine and unit, with one transaction per command."""
 
     def __init__(self, store: SQLiteEngine, compatibility: Compatibility) -> None:
         """Begin empty."""
@@ -52,13 +52,13 @@ class RecordingQueue(SQLiteQueue):
         """How often each member of the seam was used."""
 
     def begin(self, *commands: Command[Any]) -> Any:
-        """Open a unit that lets the seam through alone."""
+        """Open a unit that exposes only the interface."""
         return Narrow(super().begin(*commands), offered(Unit), self.seen)
 
 
 @contextmanager
 def recording_engine(compatibility: Compatibility) -> Iterator[Engine]:
-    """Open a store in memory behind the seam."""
+    """Open a wrapped store in memory."""
     store = SQLiteEngine(":memory:", Settings())
     yield RecordingQueue(store, compatibility)
     store.close()

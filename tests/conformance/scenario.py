@@ -23,7 +23,7 @@ BOTH: tuple[Compatibility, ...] = ("document", "current")
 
 @dataclass(frozen=True)
 class Step:
-    """One command, when it comes, and what it must answer."""
+    """One command, the time before it, and its expected reply."""
 
     verb: str
     given: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Step:
     body: Any = ABSENT
 
     def gives(self, status: str, body: Any = ABSENT) -> Step:
-        """Expect a status line, and perhaps a body of which these members matter."""
+        """Expect a status line, and these members of the body, if any."""
         return replace(self, status=status, body=body)
 
     def shows(self, **members: Any) -> Step:
@@ -67,7 +67,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A story with a name; ``rules`` are the points of the notes that it stands for."""
+    """A named scenario; ``rules`` are the rules of the notes that it demonstrates."""
 
     name: str
     rules: tuple[int | str, ...]
@@ -76,7 +76,7 @@ class Scenario:
 
 
 def different(expected: Any, found: Any, path: str = "body") -> list[str]:
-    """Name what is not as expected; a body and the jobs in it may have more members than were named."""
+    """Return the differences from the expectation; bodies and jobs may have more members than expected."""
     if not isinstance(expected, dict) or not isinstance(found, dict):
         return [] if expected == found else [f"{path}: expected {expected!r}, found {found!r}"]
     differences: list[str] = []
@@ -124,17 +124,17 @@ def get(name: str, /, **given: Any) -> Step:
 
 
 def none(name: str, /, **given: Any) -> Step:
-    """Find no job to take."""
+    """Expect a take to find no job."""
     return get(name, **given).gives("404 No job found")
 
 
 def show(job_id: int, /, **members: Any) -> Step:
-    """Inspect a row, which must have these members."""
+    """Read a row, which must have these members."""
     return Step("QueryJob", {"jobID": job_id}, body=members)
 
 
 def gone(job_id: int, /) -> Step:
-    """Find that a row is no more."""
+    """Expect that a job no longer exists."""
     return Step("QueryJob", {"jobID": job_id}, status="404 No job with this jobID")
 
 
@@ -169,5 +169,5 @@ def delete(job_id: int, /) -> Step:
 
 
 def requeue(*job_ids: int, **given: Any) -> Step:
-    """Give jobs back."""
+    """Requeue jobs."""
     return Step("RequeueJobs", {"jobIDs": list(job_ids), **given})

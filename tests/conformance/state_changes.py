@@ -35,5 +35,5 @@ class StateChanges:
         return set(self._connection.execute("SELECT DISTINCT before, after FROM changes"))
 
     def strange(self) -> set[Change]:
-        """Return those that the life cycle does not have."""
+        """Return the changes that the life cycle does not permit."""
         return self.seen() - ARROWS

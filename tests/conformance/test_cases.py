@@ -1,4 +1,4 @@
-"""Every scenario on every engine, and the proof that every rule of the notes has one."""
+"""Every scenario runs on every engine, and every rule of the notes has a scenario."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_scenario(engine: Engine, mode: Compatibility, case: Scenario) -> None:
 
 
 def test_every_rule_has_a_scenario() -> None:
-    """The rules 1 to 41, the decisions in each of their modes, and the mended faults."""
+    """The rules 1 to 41, the decisions in each mode, and the fixed faults."""
     told = {rule for one in SCENARIOS for rule in one.rules}
     wanted = {
         *range(1, 42),
@@ -85,7 +85,7 @@ def test_every_rule_has_a_scenario() -> None:
 
 @pytest.mark.parametrize("decision", ["D02", "D03", "D04", "D07", "D08"])
 def test_every_decision_is_shown_in_both_modes(decision: str) -> None:
-    """A decision that depends on the mode has a scenario that holds in the one and one in the other."""
+    """A decision that depends on the mode has a scenario for each mode."""
     modes = {one.modes for one in SCENARIOS if decision in one.rules}
     assert {("document",), ("current",)} <= modes
 
@@ -117,7 +117,7 @@ def test_a_wrong_body_is_seen(expected: object, found: object) -> None:
 
 
 def test_more_members_than_named_are_no_difference() -> None:
-    """A scenario names only what it is about."""
+    """A scenario names only the members that matter."""
     found = {
         "jobID": 1,
         "data": {"a": 1},

@@ -1,7 +1,7 @@
-"""Every act fails at every statement, without a trace in the tables or in memory.
+"""Every operation fails at every statement, without a lasting effect in the tables or in memory.
 
-What lives in memory is compared with what is read anew: it answers the same, or more cautiously. A fault of
-the act itself is undone alone; a fault of the database undoes the whole transaction.
+The caches are compared with the tables: they give the same answer, or a more cautious one. A fault of
+the operation undoes only the operation; a fault of the database undoes the whole transaction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PATTERNS = [("a", None), ("a*", None), ("*", None), ("a,b", None), (None, ("?", 
 
 
 class Injected(Exception):
-    """A fault of the act itself."""
+    """A fault of the operation."""
 
 
 class Faulty(sqlite3.Connection):
@@ -72,7 +72,7 @@ class Faulty(sqlite3.Connection):
 
 
 class Bench:
-    """An engine over a faulty connection, and who waits."""
+    """An engine over a faulty connection, and its waiters."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Begin empty."""
@@ -108,8 +108,8 @@ class Bench:
         return [self.connection.execute(f"SELECT * FROM {name}").fetchall() for name in names]
 
     def remembered(self) -> tuple[list[Any], list[Any], frozenset[str]]:
-        """Return what memory answers: what must be as in the tables, moments that may be too early, and
-        workers with jobs of their own, of which there may be too many."""
+        """Return the caches' answers: facts that must equal the tables, times that may be too early, and
+        workers with jobs of their own, which may be too many."""
         self.engine.begin()
         found, now = self.engine.unit, "2026-01-05 11:00:00"
         exact: list[Any] = [
@@ -136,7 +136,7 @@ class Bench:
         return exact, early, own
 
     def check(self) -> None:
-        """Compare what memory answers with what is read anew."""
+        """Compare the caches with the tables."""
         known, known_early, known_own = self.remembered()
         self.engine.rollback()  # the numbers that were drawn; and everything is forgotten
         fresh, fresh_early, fresh_own = self.remembered()
@@ -151,7 +151,7 @@ Act = Callable[[Context], object]
 
 
 def acts(dice: random.Random) -> Iterator[tuple[str, Act]]:
-    """Yield acts of a random history: commands, what time asks for, waiters served."""
+    """Yield operations of a random history: commands, work that is due by time, waiters served."""
     while True:
         job_id, name = dice.randint(1, 9), dice.choice(["a", "b", "ab", "s"])
         commands: list[tuple[type[c.Command[Any]], dict[str, Any]]] = [
@@ -222,7 +222,7 @@ def _serve(context: Context) -> object:
 
 
 def _do(bench: Bench, act: Act) -> bool:
-    """Execute an act as a unit and commit; return whether it was done."""
+    """Execute an operation as a unit and commit; return whether it succeeded."""
     context = bench.context()
     try:
         unit(context, partial(act, context))
@@ -260,7 +260,7 @@ def _wait(bench: Bench, number: int) -> None:
 
 
 def _fail_everywhere(bench: Bench, act: Act, error: type[Exception], name: str) -> None:
-    """Let an act fail at its first statement, at its second, and so on, until it has no more."""
+    """Let an operation fail at its first statement, its second, and so on, up to its last."""
     for statement in range(200):
         before, waiting = bench.tables(), [waiter.seq for waiter in bench.waiting.everyone()]
         context = bench.context()

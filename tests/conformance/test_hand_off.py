@@ -58,10 +58,10 @@ def submission_of(command: c.Command[Any], deliver: Deliver) -> CallbackSubmissi
 
 
 class Server:
-    """An engine and its batches; the clock moves only when it is told to."""
+    """An engine and its batches, on a test clock."""
 
     def __init__(self, *, plain: bool, kind: str = "sqlite") -> None:
-        """Begin empty; unless it is ``plain``, all is done by handlers, one by one under savepoints."""
+        """Start empty; unless ``plain``, handlers execute every command under a savepoint."""
         self.clock, self._plain = ManualClock(START), plain
         settings = Settings()
         self.engine: Any = (
@@ -112,7 +112,7 @@ def _words(outcome: Outcome) -> str:
 
 
 def commands(dice: random.Random) -> list[c.Command[Any]]:
-    """Return what one transaction does: takes that wait, creates, and what keeps a job back."""
+    """Return the commands of one transaction: waiting takes, creates, pauses and the like."""
     name, job_id = dice.choice(["a", "a", "b", "ab"]), dice.randint(1, 12)
     wait: dict[str, Any] = {"connection": "wait", "timeout": 60_000}
     worker: dict[str, Any] = dice.choice([{}, {"worker": dice.choice(["v", "w"]), "heartbeat": True}])
@@ -171,7 +171,7 @@ def test_a_history_on_postgresql_is_the_same_with_and_without(seed: int) -> None
 
 
 def compare(seed: int, kind: str = "sqlite") -> None:
-    """Play a random history the plain and the general way; raise AssertionError if they differ."""
+    """Run a random history with and without the fast paths; raise AssertionError if they differ."""
     assert played(seed, kind, plain=True) == played(seed, kind, plain=False)
 
 

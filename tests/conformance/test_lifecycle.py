@@ -1,4 +1,4 @@
-"""The life cycle in the database: every arrow is observed, and no other change of state."""
+"""The life cycle in the database: every transition is observed, and no other change of state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OneWorker:
 
 
 class Queue(SQLiteQueue):
-    """A queue whose takes can come back and whose time acts at once."""
+    """A queue whose takes can be returned, and whose maintenance runs at once."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -60,7 +60,7 @@ class Queue(SQLiteQueue):
         return self.call(kind.read(given)).body
 
     def act(self, act: Any, *given: Any) -> None:
-        """Do what time asks for, in a transaction of its own."""
+        """Execute a maintenance task in its own transaction."""
         context = Context(self.store.begin(), "document", OneWorker(), moment=self.clock.now())
         act(context, *given)
         self.store.commit()
@@ -72,7 +72,7 @@ class Queue(SQLiteQueue):
         return found
 
     def take_and_return(self, name: str) -> None:
-        """Take a job for an answer that reaches nobody."""
+        """Take a job with a reply that cannot be delivered."""
         context = Context(self.store.begin(), "document", NoWorkers(), moment=self.clock.now())
         answer = take.get_job(context, c.GetJob(name=name, get_mocked_jobs=True))
         assert isinstance(answer, Answer)
@@ -81,7 +81,7 @@ class Queue(SQLiteQueue):
         self.store.commit()
 
     def family(self) -> None:
-        """Make parent 1 at work with its child 2, which is PAUSED."""
+        """Create the RUNNING parent 1 and its PAUSED child 2."""
         self.do(c.CreateJob, name="parent")
         self.do(c.GetJob, name="parent")
         self.do(c.CreateJob, name="child", parentJobID=1)
@@ -114,7 +114,7 @@ def plain(queue: Queue) -> None:
 
 
 def lost_deliveries(queue: Queue) -> None:
-    """A job with retryAfter in each of its ways."""
+    """Every way in which a job with retryAfter can end."""
     for number in range(1, 8):
         queue.do(c.CreateJob, name="r", retryAfter="+1 MINUTE")
         queue.do(c.GetJob, name="r")
@@ -149,7 +149,7 @@ def crash_list(queue: Queue) -> None:
 
 
 def families(queue: Queue) -> None:
-    """Parents and children in each of their ways."""
+    """Every way in which parents and children can end."""
     queue.family()
     queue.do(c.CreateJob, name="child", parentJobID=1)
     queue.do(c.CreateJob, name="late", parentJobID=1, retryAfter="+1 MINUTE")
@@ -212,7 +212,7 @@ def time(queue: Queue) -> None:
 
 
 def schedules(queue: Queue) -> None:
-    """A schedule of a source, on all hosts, and one that can be evaluated no more."""
+    """A schedule of a source, one on all hosts, and one that can no longer be evaluated."""
     queue.do(c.SyncSchedules, source="s", schedules=[{"name": "x", "repeat": "CRON @daily"}])
     queue.do(c.TriggerJob, name="x")
     queue.do(c.GetJob, name="x", worker="w", heartbeat=True)
@@ -273,7 +273,7 @@ def _stopped(context: Context, state: str, facts: tuple[Any, ...]) -> None:
 
 
 def sources_that_remove(queue: Queue) -> None:
-    """What a source defines no more is deleted in whatever state it is."""
+    """Schedules that their source no longer defines are deleted in any state."""
     for state in ("PAUSED", "FINISHED", "FAILED", "CANCELLED"):
         queue.act(lambda context, state=state: _removed(context, state))
 

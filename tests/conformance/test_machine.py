@@ -82,7 +82,7 @@ def given(**parameters: Any) -> dict[str, Any]:
 
 
 class Histories(RuleBasedStateMachine):
-    """One queue done twice."""
+    """The same commands on the server's handlers and on the model."""
 
     mode: ClassVar[Compatibility]
 
@@ -99,7 +99,7 @@ class Histories(RuleBasedStateMachine):
         return queue
 
     def teardown(self) -> None:
-        """Find nothing in the database but arrows of the life cycle."""
+        """Check that every change of state in the database is a transition of the life cycle."""
         assert self.changes.strange() == set()
         self.queue.store.close()
 
@@ -148,7 +148,7 @@ class Histories(RuleBasedStateMachine):
         parent=st.one_of(st.just(0), IDS),
     )
     def create_unique(self, name, data, repeat, priority, overwrite, parent):
-        """Create a job unless there is one."""
+        """Create a job with ``unique``."""
         self.both(
             c.CreateJob,
             name=name,
@@ -220,7 +220,7 @@ class Histories(RuleBasedStateMachine):
         then=st.sampled_from([None, None, "*", "a*"]),
     )
     def finish(self, job, data, run, code, then):
-        """End a run well."""
+        """Finish a run."""
         self.both(c.FinishJob, jobID=job, data=data, runID=run, exitCode=code, thenGet=then)
 
     @rule(
@@ -229,7 +229,7 @@ class Histories(RuleBasedStateMachine):
         count=st.integers(1, 3),
     )
     def finish_several(self, jobs, then, count):
-        """End several runs, each for itself, and take the next jobs."""
+        """Finish several runs, each independently, and take the next jobs."""
         specs = [given(jobID=job, data=data) for job, data in jobs]
         self.both(c.FinishJobs, jobs=specs, thenGet=then, numResults=count)
 
@@ -271,7 +271,7 @@ class Histories(RuleBasedStateMachine):
         run=RUNS,
     )
     def fail(self, job, data, error, code, run):
-        """End a run badly."""
+        """Fail a run."""
         self.both(c.FailJob, jobID=job, data=data, error=error, exitCode=code, runID=run)
 
     @rule(job=IDS, data=MAYBE_DATA, repeat=REPEATS, priority=PRIORITIES, at=STAMPS, clear=FLAGS)
@@ -299,12 +299,12 @@ class Histories(RuleBasedStateMachine):
 
     @rule(jobs=st.lists(IDS, min_size=1, max_size=3), name=st.one_of(st.none(), NAMES), fewer=FLAGS)
     def requeue(self, jobs, name, fewer):
-        """Give jobs back."""
+        """Requeue jobs."""
         self.both(c.RequeueJobs, jobIDs=jobs, name=name, decrementFailures=fewer)
 
     @rule(names=st.sampled_from([["a"], ["b*"]]), on=FLAGS)
     def crash(self, names, on):
-        """Fail jobs of a name, or no longer."""
+        """Change the list of names whose jobs fail."""
         self.both(c.CrashBedrockJob if on else c.ClearCrashedBedrockJobs, names=names)
 
     @rule(seconds=st.sampled_from([0.001, 1, 59.75, 3600, 86_400]))
@@ -315,18 +315,18 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def same_jobs(self) -> None:
-        """Both show the same jobs."""
+        """Check that both show the same jobs."""
         self.both(c.ListJobs)
 
 
 class DocumentHistories(Histories):
-    """As the Jobs document says."""
+    """Histories in document mode."""
 
     mode = "document"
 
 
 class CurrentHistories(Histories):
-    """As today's original does."""
+    """Histories in current mode."""
 
     mode = "current"
 

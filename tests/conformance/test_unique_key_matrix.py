@@ -18,7 +18,7 @@ HELD = Outcome(405, "Unique key is held")
 
 
 def do(engine: Engine, kind: type[c.Command[Any]], **given: Any) -> Any:
-    """Execute a command that is not refused; return its body."""
+    """Execute a command, which must succeed; return its body."""
     found = engine.call(kind.read(given))
     assert found.code == 200, (kind.__name__, found)
     return found.body
@@ -30,7 +30,7 @@ def create(engine: Engine, **given: Any) -> int:
 
 
 def parent(engine: Engine) -> int:
-    """Return a job at work that may have children."""
+    """Return a RUNNING job that may have children."""
     job_id = int(do(engine, c.CreateJob, name="p")["jobID"])
     do(engine, c.GetJob, name="p")
     return job_id
@@ -42,21 +42,21 @@ def queued(engine: Engine, until: Any) -> int:
 
 
 def running(engine: Engine, until: Any) -> int:
-    """Return a job at work."""
+    """Return a RUNNING job."""
     job_id = create(engine, uniqueFor=until)
     do(engine, c.GetJob, name="a")
     return job_id
 
 
 def runqueued(engine: Engine, until: Any) -> int:
-    """Return a job at work that has a retryAfter."""
+    """Return a RUNNING job with retryAfter."""
     job_id = create(engine, uniqueFor=until, retryAfter="+1 HOUR")
     do(engine, c.GetJob, name="a")
     return job_id
 
 
 def retried(engine: Engine, until: Any) -> int:
-    """Return a job that waits for another try."""
+    """Return a job that waits for a retry."""
     job_id = running(engine, until)
     do(engine, c.RetryJob, jobID=job_id, delay=60)
     return job_id
@@ -76,7 +76,7 @@ def waits_for_parent(engine: Engine, until: Any) -> int:
 
 
 def repeats(engine: Engine, until: Any) -> int:
-    """Return a job that waits for its next turn."""
+    """Return a job that waits for its next run."""
     job_id = create(engine, uniqueFor=until, repeat="FINISHED, +1 HOUR")
     do(engine, c.GetJob, name="a")
     do(engine, c.FinishJob, jobID=job_id)
@@ -99,7 +99,7 @@ def cancelled(engine: Engine, until: Any) -> int:
 
 
 def finished(engine: Engine, until: Any) -> int:
-    """Return a job that is gone."""
+    """Return a job that has finished and was deleted."""
     job_id = running(engine, until)
     do(engine, c.FinishJob, jobID=job_id)
     return job_id
@@ -194,7 +194,7 @@ def test_in_each_spec_of_createjobs(engine: Engine) -> None:
 
 
 def test_a_key_costs_one_statement_by_the_primary_key() -> None:
-    """However many keys there are; a plain create does not have it."""
+    """However many keys exist; a create without a key does not execute it."""
     with ENGINES["sqlite"]("document") as engine:
         statements: list[str] = []
         assert isinstance(engine, SQLiteQueue)
@@ -214,7 +214,7 @@ def test_a_key_costs_one_statement_by_the_primary_key() -> None:
 
 
 def test_a_key_costs_no_round_trip() -> None:
-    """On PostgreSQL it is read when the unit begins, and written with the commit."""
+    """On PostgreSQL the key is read when the unit begins, and written with the commit."""
     with ENGINES["postgresql"]("document") as engine:
         assert isinstance(engine, PostgreSQLQueue)
         do(engine, c.CreateJob, name="a")

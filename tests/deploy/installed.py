@@ -46,7 +46,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def copy_checkout(target: Path) -> None:
-    """Copy what is part of the project, and nothing that lies beside it."""
+    """Copy the files of the project, without other files in the folder."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in filter(None, names.decode().split("\0")):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def copy_checkout(target: Path) -> None:
 
 
 def pip_index() -> dict[str, str]:
-    """Return the variables that make uv use the index that pip uses: it does not read pip's settings."""
+    """Return variables that make uv use pip's index, since it does not read pip's settings."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     )
@@ -84,7 +84,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> str:
 def serve(
     command: list[str], health: list[str], stop: int, folder: Path, environment: Mapping[str, str]
 ) -> None:
-    """Start a server, ask whether it is well as ``health`` does, and stop it."""
+    """Start a server, check its health by ``health``, and stop it."""
     print(f"+ {shlex.join(command)}", flush=True)
     process = subprocess.Popen(
         command,
@@ -109,7 +109,7 @@ def serve(
 
 
 def tools(folder: Path) -> None:
-    """Install by the README's lines, with pipx and uv from the index, and serve with what they made."""
+    """Install by the README's lines, with pipx and uv from the index, and run the installed server."""
     run(f"{sys.executable} -m venv tools && tools/bin/pip install -q pipx uv", folder, clean_environment())
     environment = clean_environment(
         PATH=f"{folder}/bin{os.pathsep}{folder}/tools/bin{os.pathsep}{os.environ['PATH']}",
@@ -137,12 +137,12 @@ def tools(folder: Path) -> None:
 
 
 def placed(text: str, folder: Path) -> str:
-    """Return words of the Containerfile with a folder in place of the root."""
+    """Return arguments of the Containerfile with a folder in place of the root."""
     return re.sub(r"(?<![\w.])/(opt|src|var)(?=/|\b)", lambda found: f"{folder}/{found[1]}", text)
 
 
 def image(folder: Path) -> None:
-    """Do the steps of the image in a folder, then run it as the engine would."""
+    """Execute the steps of the image in a folder, then run it like the container engine."""
     builds = [words for name, words in instructions() if name == "RUN" and "useradd" not in words]
     assert len(builds) == 1
     command = placed(builds[0], folder).replace("python -m venv", f"{sys.executable} -m venv")
@@ -151,7 +151,7 @@ def image(folder: Path) -> None:
 
 
 def run_image(folder: Path) -> None:
-    """Run what the image runs, with its environment and in its folder, ask for its health and stop it."""
+    """Run the image's command with its environment and folder, check its health, and stop it."""
     last = dict(instructions())
     (folder / "var/lib/bedrockjobs").mkdir(parents=True)
     given = dict(re.findall(r"(\w+)=(\S+)", placed(last["ENV"], folder)))
@@ -165,7 +165,7 @@ def run_image(folder: Path) -> None:
 
 
 def nightly() -> int:
-    """Do all of it and return the exit status; the folder is kept where something fails."""
+    """Run all of it and return the exit status; the folder is kept if something fails."""
     folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-installed-"))
     copy_checkout(folder / "src")
     for part in (tools, image):

@@ -16,5 +16,5 @@ def yaml(name: str) -> list[Any]:
 
 
 def parse(command: Any, arguments: list[str]) -> None:
-    """Let a program read its arguments; raises where it would not take them."""
+    """Let a program parse its arguments; raises if it refuses them."""
     command.make_context("test", list(arguments))

@@ -52,7 +52,7 @@ def test_every_file_is_judged_here() -> None:
 
 
 def settings_of(unit: Path) -> dict[str, list[str]]:
-    """Return the settings of a unit; a setting may stand more than once."""
+    """Return the settings of a unit; a setting may occur more than once."""
     found: dict[str, list[str]] = {}
     for line in unit.read_text().splitlines():
         if line and not line.startswith(("#", "[")):
@@ -151,7 +151,7 @@ def test_the_container_file_runs_the_server_as_nobody_in_particular() -> None:
 
 
 def test_what_the_image_runs_is_a_server_that_is_well(tmp_path: Path) -> None:
-    """By the programs of this environment; in the night by those that the image has."""
+    """By day with this environment's programs, at night with the image's."""
     (tmp_path / "opt/bedrockjobs").mkdir(parents=True)
     (tmp_path / "opt/bedrockjobs/bin").symlink_to(Path(sys.executable).parent)
     run_image(tmp_path)

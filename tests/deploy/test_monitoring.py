@@ -35,20 +35,20 @@ WELL_KNOWN = {"up"}
 
 
 class _Queue:
-    """Stands for the views: one job of one prefix is ready."""
+    """Fake views, with one ready job of one prefix."""
 
     ended = False
 
     def __init__(self) -> None:
-        """Be what is asked of the views, too."""
+        """Serve as the views, too."""
         self.standings = self.queues = self
 
     def scoped(self, _: Scope | None) -> Any:
-        """Return what is seen."""
+        """Return the views of a scope."""
         return self
 
     async def overview_and_look(self, *, ahead: bool) -> tuple[OverviewReply, QueueSnapshot]:
-        """Return how things stand."""
+        """Return an overview."""
         held = Held("2026-01-01 00:00:00", Pauses(()), {}, EligibleWorkers((), {}), {})
         numbers = {name: 0 for name, field in OverviewReply.model_fields.items() if field.annotation is int}
         reply = OverviewReply(**numbers, now=held.now, oldest_ready="", more=[], problems=[], next=[])
@@ -59,7 +59,7 @@ class _Queue:
 
 
 class _Work:
-    """Stands for the dispatcher."""
+    """A fake dispatcher."""
 
     pending = commands = commits = waiting = 0
 
@@ -107,7 +107,7 @@ def test_series_are_found_in_an_expression() -> None:
 
 
 def judge(expression: str, known: dict[str, set[str]]) -> None:
-    """Check that an expression speaks of series that there are, and closes what it opens."""
+    """Check that an expression names existing series and has balanced brackets."""
     found = list(series(expression))
     assert found, expression
     for name, labels in found:

@@ -28,21 +28,21 @@ DEADLINE_S = 30
 
 
 class Service(NamedTuple):
-    """A server that was started as systemd starts it."""
+    """A server that was started like by systemd."""
 
     process: subprocess.Popen[str]
     manager: socket.socket
     port: int
 
     def told(self, line: bytes) -> bytes:
-        """Return the first message that has a line, which must come."""
+        """Return the first message that contains a line; waits for it."""
         while True:
             message = self.manager.recv(4_096)
             if line in message.split(b"\n"):
                 return message
 
     def stop(self) -> tuple[int, str]:
-        """Stop the server; return its exit status and its log, with what went to stdout before it."""
+        """Stop the server; return its exit status, and its stdout and log."""
         self.process.send_signal(signal.SIGTERM)
         said, log = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, said + log
@@ -55,7 +55,7 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def service(folder: Path, *arguments: str, host: str = "127.0.0.1") -> Iterator[Service]:
-    """Start a server with a socket, somebody to tell, and a watchdog."""
+    """Start a server with a socket, a notification socket, and a watchdog."""
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(str(folder / "notify"))
     manager.settimeout(DEADLINE_S)

@@ -26,7 +26,7 @@ DEADLINE_S = 30
 
 
 class Machine:
-    """A machine whose systemctl only notes what it is told."""
+    """A machine whose systemctl only records its calls."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.system, self.home, self._notes = folder / "system", folder / "home", folder / "notes"
@@ -45,7 +45,7 @@ class Machine:
 
     @property
     def called(self) -> list[str]:
-        """Return what systemctl was told since the last look."""
+        """Return the calls of systemctl since the last check."""
         found = self._notes.read_text().splitlines() if self._notes.exists() else []
         self._notes.unlink(missing_ok=True)
         return found
@@ -128,7 +128,7 @@ def test_systemd_reads_what_is_written(user: bool, tmp_path: Path) -> None:
 
 
 def test_what_a_users_unit_starts_is_a_server(tmp_path: Path) -> None:
-    """The very line, with a socket and a manager's ear as systemd gives them."""
+    """The exact line, with a socket and a notification socket as from systemd."""
     (line,) = [
         each.removeprefix("ExecStart=")
         for each in units(BIN, user=True)["bedrockjobs.service"].splitlines()

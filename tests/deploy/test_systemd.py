@@ -126,7 +126,7 @@ else:
 
 
 def adopt(whose: str, *files: socket.socket, names: str = "") -> str:
-    """Return what a process says that was given these sockets as systemd gives them."""
+    """Return the output of a process that was given these sockets like by systemd."""
     environment = {**os.environ, "LISTEN_FDS": str(len(files)), "PYTHONPATH": str(ROOT)}
     if names:
         environment["LISTEN_FDNAMES"] = names

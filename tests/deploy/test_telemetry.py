@@ -59,7 +59,7 @@ async def collector() -> AsyncIterator[Collector]:
 
 
 async def runs(path: Path) -> list[int]:
-    """Let a server see a run that succeeds within a trace and one that fails without; return their runIDs."""
+    """Run a job that succeeds within a trace and one that fails without one; return their runIDs."""
     server = Server(Settings(database=str(path / "jobs.db"), port=0))
     await server.start()
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:

@@ -1,10 +1,10 @@
 """Reads the sessions of a page and runs them against a live server. It knows Markdown fences, no commands.
 
-A ``console`` block holds lines that begin with ``$``, each followed by what it prints; ``>`` goes on with the
+A ``console`` block holds commands that begin with ``$``, each followed by its output; ``>`` continues the
 line above. ``$ nc localhost 8888`` begins a conversation: requests and answers in turn. A ``python`` block is
 a program; the ``text`` block right after it is what it prints. A block below ``<!-- file: NAME -->`` is a
-file, there from the beginning. Times and how far away they are, process ids, lengths and spans of less
-than 10 s are alike.
+file, there from the beginning. Times, their distances from now, process ids, lengths and durations of less
+than 10 s count as equal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page that can be run, or that say what is printed."""
+    """Return the blocks of a page that are executed, or that show output."""
     text = page.read_text()
     return [
         Block(found["kind"], found["text"], text.count("\n", 0, found.start()) + 1, bool(found["minute"]))
@@ -59,7 +59,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def alike(text: str) -> str:
-    """Return a text without what differs from run to run."""
+    """Return a text without the parts that vary from run to run."""
     for pattern, replacement in _ALIKE:
         text = pattern.sub(replacement, text)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
@@ -85,7 +85,7 @@ class Player:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment of what is run."""
+        """Return the environment of executed programs."""
         return self._environment
 
     def write_files(self, page: Path) -> list[str]:
@@ -99,7 +99,7 @@ class Player:
         return names
 
     def play(self, page: Path) -> int:
-        """Play every block; return how many answers were compared."""
+        """Play every block; return the number of compared outputs."""
         self.write_files(page)
         compared = 0
         program: Block | None = None
@@ -154,7 +154,7 @@ class Player:
         return self._run(f"{sys.executable} {path.name}")
 
     def _let_a_minute_pass(self) -> None:
-        """Make every planned job due now, which is all that a minute would do to it."""
+        """Make every planned job due now, as if a minute had passed."""
         self._run(
             "for id in $(bedrockjobs job list --state QUEUED -o name);"
             " do bedrockjobs job update $id --next-run '2026-01-01 00:00:00'; done"
@@ -180,7 +180,7 @@ class Player:
 
 
 def steps(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each command of a console block with what it is said to print."""
+    """Yield each command of a console block with its expected output."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         more = 1

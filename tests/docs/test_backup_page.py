@@ -19,14 +19,14 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/watch-a-nightly-backup.md"
 
 
 class Mailbox:
-    """Takes every mail."""
+    """A mail server that accepts every mail."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self.mails: queue.Queue[str] = queue.Queue()
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:
-        """Keep a mail as a person reads it."""
+        """Store a mail as readable text."""
         mail = message_from_bytes(envelope.content, policy=policy.default)
         self.mails.put(f"Subject: {mail['subject']}\n\n{mail.get_content()}")
         return "250 OK"

@@ -34,7 +34,7 @@ NEVER_S = 5
 
 
 class Rehearsal:
-    """Plays the page, with hosts and ports of this machine."""
+    """Plays the page with this machine's hosts and ports."""
 
     def __init__(self, both: Pair, folder: Path) -> None:
         """Play on a pair of databases."""
@@ -61,7 +61,7 @@ class Rehearsal:
         return text
 
     def play(self, page: str) -> int:
-        """Play it; return how many answers were compared."""
+        """Play it; return the number of compared outputs."""
         compared = 0
         for part in _PART.finditer(page):
             if part["fails"]:
@@ -104,11 +104,11 @@ class Rehearsal:
         return True
 
     def logs(self) -> str:
-        """Return what servers and workers wrote."""
+        """Return the logs of servers and workers."""
         return "\n".join(path.read_text() for path in sorted(self._folder.glob("log*")))
 
     def close(self) -> None:
-        """Tell all to end; who does not do so soon is killed, as a worker whose servers are away."""
+        """Stop all processes; kill those that do not end soon, such as a worker without its servers."""
         for process in reversed(self._processes):
             process.send_signal(signal.SIGTERM)
         for process in self._processes:
@@ -120,7 +120,7 @@ class Rehearsal:
 
 @contextmanager
 def rehearsal(folder: Path) -> Iterator[Rehearsal]:
-    """Yield a player with two databases of its own."""
+    """Yield a player with its own two databases."""
     with pair() as both:
         player = Rehearsal(both, folder)
         try:
@@ -135,7 +135,7 @@ def test_the_page_is_what_happens(tmp_path: Path) -> None:
 
 
 def test_a_page_on_which_nobody_promotes_fails(tmp_path: Path) -> None:
-    """The control: without the standby's promotion nothing goes on."""
+    """The control: without the standby's promotion, the page fails."""
     page = PAGE.read_text().replace("SELECT pg_promote()", "SELECT true")
     page = page.replace("until curl -sf http://127.0.0.1:8881/readyz > ready; do sleep 0.1; done", "true")
     page = page.replace(

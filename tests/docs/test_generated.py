@@ -18,6 +18,6 @@ def test_generated_pages_are_fresh() -> None:
 
 
 def test_the_generator_is_a_program() -> None:
-    """With --check it tells by its exit status."""
+    """With --check its exit status shows whether the pages are fresh."""
     done = subprocess.run([sys.executable, "-m", "docs.generate", "--check"], cwd=ROOT, check=False)
     assert done.returncode == 0

@@ -1,7 +1,7 @@
 """The pages about definitions and other systems are executed: every file is read, every reply compared.
 
 A comment ``file: NAME`` gives the block below it a name: one that does not exist yet is written, one that a
-command has written is compared. ``answers`` says what each command answers on this page.
+command has written is compared. ``answers`` lists the server's reply to each command on this page.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PART = re.compile(
 
 
 class Answering:
-    """Stands for a client: a command is answered by what the page says of it, else by nothing."""
+    """A fake client: replies as the page says, or with an empty body."""
 
     def __init__(self) -> None:
         self.answers: dict[str, object] = {}

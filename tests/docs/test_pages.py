@@ -40,7 +40,7 @@ def name_of(page: Path) -> str:
 
 
 def section(page: str, heading: str) -> str:
-    """Return what is under a heading of the second level."""
+    """Return the text under a heading of the second level."""
     text = (DOCS / page).read_text()
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"{page} has no section {heading}"
@@ -55,7 +55,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_every_command_and_parameter_is_documented(kind: type[Command[Any]]) -> None:
-    """Each has its section with every parameter of its own and a meaning for each."""
+    """Each command has a section that explains every parameter."""
     text = section("reference/commands.md", kind.__name__)
     for name, field in kind.model_fields.items():
         if name not in ("connection", "timeout"):
@@ -87,7 +87,7 @@ def test_every_error_is_documented() -> None:
 
 
 def test_refusals_of_commands_are_the_servers_words() -> None:
-    """No page promises a refusal that the code cannot write."""
+    """No page documents a refusal that the code cannot send."""
     reasons = reasons_of_code()
     for kind in ALL:
         for code, words, _ in kind.all_refusals():
@@ -103,7 +103,7 @@ def test_every_word_of_the_command_line_is_documented() -> None:
 
 
 def test_the_diagram_is_the_life_cycle() -> None:
-    """What the page draws is what the server asks, and every state has its line."""
+    """The diagram equals the server's transitions, and every state is described."""
     text = (DOCS / "explanation/life-cycle.md").read_text()
     assert f"```mermaid\n{lifecycle.diagram()}\n```" in text
     assert all(f"| `{state}` |" in text for state in lifecycle.STATES)
@@ -151,7 +151,7 @@ def links() -> Iterator[tuple[Path, str]]:
 
 
 def test_links_lead_somewhere() -> None:
-    """To a file that is there, and to a heading that it has."""
+    """They lead to an existing file and an existing heading."""
     broken = []
     for page, target in links():
         path, _, anchor = target.partition("#")
@@ -162,7 +162,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_pictures_are_there_and_small() -> None:
-    """The README has four; a clone is not to be large for them."""
+    """The README has four pictures, which must not make a clone large."""
     shown = {
         (page.parent / target).resolve() for page in PAGES for target in _PICTURE.findall(page.read_text())
     }
@@ -173,14 +173,14 @@ def test_pictures_are_there_and_small() -> None:
 
 
 def test_every_page_is_linked() -> None:
-    """From the README or from a page that it leads to."""
+    """A link leads there from the README or from a linked page."""
     linked = {(page.parent / target.partition("#")[0]).resolve() for page, target in links()}
     assert not [name_of(page) for page in DOCS.rglob("*.md") if page not in linked]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_pages_are_of_this_project(page: Path) -> None:
-    """No page names somebody's machine, and none is left unfinished."""
+    """No page names a person's machine, and none is unfinished."""
     text = page.read_text()
     assert not _MACHINE.search(text), _MACHINE.search(text)
     assert not _FORBIDDEN_WORDS.search(text), _FORBIDDEN_WORDS.search(text)
@@ -191,6 +191,6 @@ def test_pages_are_of_this_project(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_json_in_pages_is_json(page: Path) -> None:
-    """Blocks that say they are JSON are."""
+    """Blocks marked as JSON are valid JSON."""
     for block in re.findall(r"^```json\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
         json.loads(block)

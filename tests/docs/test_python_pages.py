@@ -39,7 +39,7 @@ def worker(player: Player, folder: Path, module: str) -> Iterator[None]:
 
 
 def run(player: Player, folder: Path, program: str) -> list[object]:
-    """Run a program in the folder; return what each of its lines says, as JSON."""
+    """Run a program in the folder; return the parsed JSON of each line."""
     (folder / "asks.py").write_text(program)
     done = subprocess.run(
         [sys.executable, "asks.py"],
@@ -60,7 +60,7 @@ def test_the_page_on_the_client(player: Player) -> None:
 
 
 def test_the_page_on_tests(tmp_path: Path) -> None:
-    """Its tests pass, and the error that it shows is the one that they would see."""
+    """The page's tests pass, and its error message is the real one."""
     page = (HOW_TO / "test-an-application.md").read_text()
     for name, text in FILES.findall(page):
         (tmp_path / name).write_text(text)

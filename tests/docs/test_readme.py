@@ -22,7 +22,7 @@ def test_the_sessions_of_the_readme(player: Player) -> None:
 
 
 def test_the_tutorial(player: Player) -> None:
-    """So does every step of the tutorial."""
+    """Every step of the tutorial works as shown."""
     assert player.play(ROOT / "docs/tutorial/first-job.md") >= 15
 
 
@@ -31,12 +31,12 @@ def test_the_tutorial(player: Player) -> None:
     [("schedules", 10), ("runs-and-retries", 15), ("recover-from-a-failed-night-by-commands", 15)],
 )
 def test_the_pages_on_runs(player: Player, page: str, count: int) -> None:
-    """And what the pages on schedules and on runs show."""
+    """The sessions of the pages on schedules and on runs work as shown."""
     assert player.play(ROOT / f"docs/how-to/{page}.md") >= count
 
 
 def test_the_page_on_the_standing_clock(tmp_path: Path) -> None:
-    """And the page on tests, whose server has such a clock."""
+    """The sessions of the page on the test clock work as shown."""
     server = live_server.start(tmp_path / "jobs.db", "--test-clock")
     try:
         assert Player(server, tmp_path).play(ROOT / "docs/how-to/use-a-test-clock.md") >= 10
@@ -45,7 +45,7 @@ def test_the_page_on_the_standing_clock(tmp_path: Path) -> None:
 
 
 def test_a_wrong_answer_is_found(player: Player, tmp_path: Path) -> None:
-    """A page that promises something else fails."""
+    """A page with a wrong output fails."""
     page = tmp_path / "page.md"
     page.write_text("```console\n$ bedrockjobs job create foo\nCreated job 2.\n```\n")
     with pytest.raises(AssertionError, match="bedrockjobs job create foo"):

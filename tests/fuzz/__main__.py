@@ -1,6 +1,6 @@
 """The nightly run: ``python -m tests.fuzz --seconds 3600``, for all targets or for the named ones.
 
-Adds to the corpus what reaches new lines and what was found, prints a line for each target, and exits 1 if
+Adds inputs that reach new lines and findings to the corpus, prints a line for each target, and exits 1 if
 anything was found. ``--input FILE`` reads one input with one target and says what it costs.
 """
 

@@ -1,6 +1,6 @@
-"""Fuzz one target for a while: keep inputs that reach new lines or cost more, and report faults.
+"""Fuzz one target for some time: keep inputs that reach new lines or cost more, and report faults.
 
-The corpus is a folder of small files for each target. What it is grown by is small enough to be looked at.
+The corpus is a folder of small files for each target. Additions are small enough to review.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FINDINGS_MAX = 5
 
 
 class Report(NamedTuple):
-    """What came of a campaign."""
+    """The result of a campaign."""
 
     target: str
     inputs: int
@@ -57,10 +57,10 @@ def seeds_of(target: Target, corpus: Path = CORPUS) -> list[bytes]:
 
 
 class Campaign:
-    """One target, for a while."""
+    """The fuzzing of one target for some time."""
 
     def __init__(self, target: Target, seeds: list[bytes], seed: int) -> None:
-        """Begin with ``seeds``; the number ``seed`` decides what is made of them."""
+        """Start with ``seeds``; the number ``seed`` determines the mutations."""
         self._target = target
         self._meter = Meter(target)
         self._mutator = Mutator(seed, target.words, target.size_max)
@@ -74,7 +74,7 @@ class Campaign:
         self._slowest = (0.0, "nothing")
 
     def run(self, seconds: float, *, findings_max: int = FINDINGS_MAX) -> Report:
-        """Go on for so many seconds, or until there are faults; a few inputs are read on any machine."""
+        """Run for some seconds or until there are faults; at least a few inputs are read on any machine."""
         end = time.monotonic() + seconds
         for data in self._seeds:  # at first each is read with all that is loaded when it is needed
             self._meter.lines(data)
@@ -120,7 +120,7 @@ class Campaign:
 
 
 def grow(target: Target, fresh: list[bytes], findings: list[Finding], corpus: Path = CORPUS) -> list[Path]:
-    """Add to a corpus what still reaches new lines, and what was found; return the files."""
+    """Add the inputs that reach new lines and the findings to a corpus; return the files."""
     folder = corpus / target.name
     folder.mkdir(parents=True, exist_ok=True)
     meter = Meter(target)

@@ -1,6 +1,6 @@
-"""The two checks that every target must pass: random inputs for a while, and hostile inputs.
+"""The two checks that every target must pass: random inputs for some time, and hostile inputs.
 
-What an input may cost is in ``gates.py``, how inputs are made in ``mutate.py``.
+``gates.py`` has the limits for one input, ``mutate.py`` makes inputs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SEED = int.from_bytes(os.urandom(4), "big") if PROFILE == "random" else 1
 
 
 def cases(*names: str) -> list[tuple[str, str]]:
-    """Return the targets with each of their inputs made to hurt."""
+    """Return the targets with each of their hostile inputs."""
     return [(name, case) for name in names for case in HOSTILE[name]]
 
 
 def check_made_up(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Make inputs up for a while; none may do what none may."""
+    """Read random inputs for some time; none may exceed the limits."""
     target = TARGETS[name]
     report = Campaign(target, seeds_of(target), SEED).run(SECONDS)
     with capsys.disabled():
@@ -39,7 +39,7 @@ def check_made_up(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def check_hostile(name: str, case: str) -> None:
-    """Read an input that was made to hurt."""
+    """Read a hostile input."""
     target = TARGETS[name]
     meter = Meter(target)
     for seed in seeds_of(target)[:3]:  # all that is loaded when it is needed first

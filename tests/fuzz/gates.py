@@ -1,8 +1,8 @@
 """Limits for one input: CPU time and memory by its size, and no error but the expected refusals.
 
 Time is CPU time of the thread, so that other work on the machine does not count; what exceeds the gate is
-measured again, beside what this machine does now, before it is called a finding. It knows no targets and
-makes up no inputs.
+measured again, relative to this machine's present speed, before it counts as a finding. It knows no
+targets and makes no inputs.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ OURS = ("/bedrockjobs/", "/bedrock_worker/")
 
 
 class Readable(Protocol):
-    """What is measured."""
+    """The interface of a measured target."""
 
     name: str
     ms_per_kib: float
     start_ms: float
 
     def read(self, data: bytes) -> None:
-        """Read one input; raises for what was not expected."""
+        """Read one input; raises if something unexpected happens."""
 
 
 class Finding(NamedTuple):
-    """An input that did what none may."""
+    """An input that exceeded a limit or raised an unexpected error."""
 
     target: str
     what: str
@@ -64,7 +64,7 @@ class Finding(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What an input took."""
+    """The cost of an input."""
 
     ms: float
     allowed_ms: float
@@ -74,12 +74,12 @@ class Meter:
     """Measures one target."""
 
     def __init__(self, target: Readable) -> None:
-        """Measure ``target``; what it keeps of earlier inputs is forgotten before each measurement."""
+        """Measure ``target``; its caches are emptied before each measurement."""
         self._target = target
         self._caches = list(_caches())
 
     def check(self, data: bytes) -> tuple[Cost, Finding | None]:
-        """Read an input once, or a few times where it took too long; return its cost, and what is wrong."""
+        """Read an input once, or again if it took too long; return its cost, and the fault if any."""
         cost = Cost(0.0, self._target.start_ms + self._target.ms_per_kib * len(data) / 1024)
         for _ in range(TRIES):
             taken, fault = self._timed(data)
@@ -95,7 +95,7 @@ class Meter:
         return cost, self._finding(f"{cost.ms:.0f} ms of CPU, allowed are {cost.allowed_ms:.0f}", data)
 
     def memory(self, data: bytes) -> tuple[int, Finding | None]:
-        """Read an input once more; return the memory it needed, and what is wrong with that."""
+        """Read an input once more; return the memory it needed, and the fault if any."""
         self._forget()
         tracemalloc.start()
         try:
@@ -109,7 +109,7 @@ class Meter:
         return peak, self._finding(f"{peak >> 10} KiB of memory, allowed are {allowed >> 10}", data)
 
     def lines(self, data: bytes) -> set[tuple[CodeType, int]]:
-        """Read an input once more; return the lines of ours that it reached."""
+        """Read an input once more; return the lines of our code that it reached."""
         self._forget()
         with _traced() as reached:
             self._fault_of(data)
@@ -145,7 +145,7 @@ class Meter:
 
 
 def _caches() -> Iterator[Callable[[], None]]:
-    """Yield what empties each cache of ours: an input must not be cheap because it came before."""
+    """Yield functions that empty our caches: a repeated input must not be cheap."""
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "bedrockjobs":
             for value in list(vars(module).values()):

@@ -1,6 +1,6 @@
 """Hostile inputs that are too large or too regular to be kept as files; each target must withstand them.
 
-Each is a name and a function that makes it, so that nothing is made that is not asked for.
+Each is a name and a function that makes the input on demand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The two protocols over a socket to a server in the same thread, so that its work is measured.
 
-What a client sends is not known to be whole: a server that waits for more is right, one that keeps silent
-after the end of the input, or says that it is at fault, is not.
+A client's input may be incomplete: a server may wait for more. It may not stay silent
+after the end of the input, or reply with a server error.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _FAULT = re.compile(rb"(?:^|\n)(?:HTTP/1\.1 5(?!0[03]|55)\d\d|500 )")
 
 
 class _Site:
-    """A server in this thread, and a loop to talk to it."""
+    """A server in this thread, with an event loop for its client."""
 
     def __init__(self, *, closed: bool) -> None:
-        """Let anybody in; or nobody, if it is ``closed``."""
+        """Allow every client; or none without a token, if it is ``closed``."""
         self._closed = closed
         self._folder = Path(tempfile.mkdtemp(prefix="bedrockjobs-fuzz-"))
         self._runner = asyncio.Runner()
@@ -70,7 +70,7 @@ class _Site:
         self._inputs = 0
 
     def send(self, data: bytes, *, raw: bool) -> None:
-        """Send an input over a connection of its own, and look at what comes back."""
+        """Send an input over a new connection, and check the reply."""
         if self._server is None or self._inputs >= INPUTS_MAX:
             self._restart()
         self._inputs += 1
@@ -150,19 +150,19 @@ def _site(*, closed: bool = False) -> _Site:
 
 
 def close() -> None:
-    """Stop the servers that were started: they would keep the process alive, and nothing would be logged."""
+    """Stop the started servers, which would keep the process alive."""
     while _sites:
         _sites.popitem()[1].close()
 
 
 def _with_length(data: bytes) -> bytes:
-    """Put the length of what follows the first head in the place of an ``@``."""
+    """Replace an ``@`` by the length of the body after the first head."""
     head, end, body = data.partition(b"\r\n\r\n")
     return head.replace(b"@", b"%d" % len(body)) + end + body
 
 
 def read_raw(data: bytes) -> None:
-    """Speak the Bedrock protocol, unless the first line is HTTP's."""
+    """Send a raw request, unless the first line is HTTP."""
     data = _with_length(data)
     _site().send(data, raw=_is_raw(data))
 
@@ -172,11 +172,11 @@ def _is_raw(data: bytes) -> bool:
 
 
 def read_http(data: bytes) -> None:
-    """Speak HTTP."""
+    """Send an HTTP request."""
     _site().send(_with_length(data), raw=False)
 
 
 def read_stranger(data: bytes) -> None:
-    """Speak either protocol with a server that wants tokens, and have none."""
+    """Send either protocol to a server that requires tokens, without a token."""
     data = _with_length(data)
     _site(closed=True).send(data, raw=_is_raw(data))

@@ -1,6 +1,6 @@
 """New inputs from old ones: changed bytes, inserted words, and parts repeated until they are large.
 
-Growing is what finds work that is more than linear, so it comes as often as all else. It knows no target.
+Growing inputs reveal more than linear work, so half of the mutations grow.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ REPEATS = (2, 3, 10, 100, 1_000, 30_000)
 
 
 class Mutator:
-    """Makes inputs up; the same seed makes up the same ones."""
+    """Makes random inputs; the same seed makes the same inputs."""
 
     def __init__(self, seed: int, words: Sequence[bytes], size_max: int) -> None:
-        """Use ``words`` of the target's language; no input is larger than ``size_max``."""
+        """Insert ``words`` of the target's language; no input is larger than ``size_max``."""
         self._dice = random.Random(seed)
         self._words = [*words, *NUMBERS, *BYTES]
         self._size_max = size_max
 
     def one(self, pool: Sequence[bytes]) -> bytes:
-        """Return an input made from those of a pool."""
+        """Return a new input made from those of a pool."""
         data = self._dice.choice(pool)
         for _ in range(self._dice.choice((1, 1, 2, 3, 5))):
             data = self._step(data, pool)

@@ -1,6 +1,6 @@
 """Credentials that clients present: tokens, certificates, and headers of proxies.
 
-Whatever is made up, nobody is let in but by the very text of a token that was made.
+Only the exact text of an existing token authenticates a client.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _expect(refused: Unauthenticated | TooManyWrong, right: bool) -> None:
 
 
 def read_token(data: bytes) -> None:
-    """Show a text as a token in each place where one is taken; only what was made lets anybody in."""
+    """Present a text as a token in every place; only an existing token may authenticate."""
     text = data.decode("latin-1")
     bare = text.strip()
     scheme, _, rest = bare.partition(" ")
@@ -108,7 +108,7 @@ def read_token(data: bytes) -> None:
 
 
 def read_proxy(data: bytes) -> None:
-    """Read the headers of a request, a line each, from the proxy and from anybody else."""
+    """Read the headers of a request, one per line, from the proxy and from another client."""
     headers: CIMultiDict[str] = CIMultiDict()
     for line in data.decode("utf-8", "surrogateescape").split("\n"):
         name, _, value = line.partition(":")
@@ -125,7 +125,7 @@ def read_proxy(data: bytes) -> None:
 
 
 def read_certificate(data: bytes) -> None:
-    """Read whom a certificate names that somebody has signed; it is let in by the exact name of a token."""
+    """Read the name in a signed certificate, which authenticates only as a token of exactly that name."""
     pairs = [line.partition("=")[::2] for line in data.decode(errors="replace").split("\n")]
     name = certificate_name(
         {

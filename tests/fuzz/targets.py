@@ -1,7 +1,7 @@
 """The fuzzing targets: each parser of external text, its permitted errors, and the words of its language.
 
-A target raises only for what must not happen. Inputs are bytes; what a reader takes as text is decoded, with
-what is no UTF-8 replaced.
+A target raises only if it finds a fault. Inputs are bytes; for readers of text they are decoded, with
+invalid UTF-8 replaced.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _text(data: bytes) -> str:
 
 
 def read_json(data: bytes) -> None:
-    """Read a JSON text; an object is taken apart, joined, and merged with itself."""
+    """Read a JSON text; split, join, and merge an object with itself."""
     text = _text(data)
     try:
         value = jsontext.parse(text)
@@ -72,7 +72,7 @@ def read_json(data: bytes) -> None:
 
 
 def read_cron(data: bytes) -> None:
-    """Read a schedule; one that can be read is told in words and has ticks that go up."""
+    """Read a schedule; a valid one has a description and increasing ticks."""
     try:
         zone, expression = cron.split_zone(_text(data))
         schedule = cron.parse(expression)
@@ -113,7 +113,7 @@ def read_repeat(data: bytes) -> None:
 
 
 def read_pattern(data: bytes) -> None:
-    """Match a name with a pattern; they stand apart by the first end of a line."""
+    """Match a name with a pattern; the first line end separates them."""
     name, _, pattern = _text(data).partition("\n")
     pattern = pattern[:8_192]  # no command takes a longer one
     matches = glob.glob(name[:NAME_CHARS], pattern)

@@ -268,7 +268,7 @@ def emptied(schema: str) -> str:
 
 
 def as_user(folder: Path) -> list[str]:
-    """Return a function that makes a child process end with this one, and run as the owner of a folder."""
+    """Return a command prefix: a program ends with this process, and runs as postgres if this is root."""
     words = ["setpriv", "--pdeathsig", "QUIT"]
     if os.geteuid() == 0:  # which PostgreSQL refuses
         user = pwd.getpwnam("postgres")

@@ -31,7 +31,7 @@ COMMAND_S = 1.0
 
 @pytest.fixture
 def proxy() -> Any:
-    """Return a way to the cluster."""
+    """Return a proxy to the cluster."""
     CLUSTER.engine().close()
     proxy = Proxy(CLUSTER.port)
     yield proxy
@@ -40,7 +40,7 @@ def proxy() -> Any:
 
 @pytest.fixture
 async def live(proxy: Proxy) -> AsyncIterator[Live]:
-    """Run a dispatcher behind the proxy, whose commands wait briefly."""
+    """Run a dispatcher behind the proxy, with a short timeout for commands."""
     engine = await asyncio.to_thread(PostgreSQLEngine, url_of(proxy.port), SystemClock(), name=SCHEMA)
     live = Live(engine, command_s=COMMAND_S)
     await live.dispatcher.settle()

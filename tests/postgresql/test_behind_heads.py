@@ -23,12 +23,12 @@ FEW, MANY = 4, 64
 
 @pytest.fixture(autouse=True)
 def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let walks end after three jobs of a class."""
+    """Limit scans to three jobs of a priority level."""
     monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
 
 
 def queued(one: Server, dice: random.Random, names: int, jobs: int) -> list[str]:
-    """Queue jobs behind others, in any order and class; return them as takes find them."""
+    """Queue jobs behind others, in random order and priority; return them in the order of takes."""
     fill(one, *"xxxx", priority=1000)
     fill(one, *"xxxx")
     found = []

@@ -50,12 +50,12 @@ EARLY = "2026-01-01 00:00:00"
 
 @pytest.fixture
 def short_walks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let walks end after three jobs of a class."""
+    """Limit scans to three jobs of a priority level."""
     monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
 
 
 def sent(one: Server, act: Callable[[], Any]) -> list[str]:
-    """Return the names of the statements that are sent by an act."""
+    """Return the names of the statements that a function sends."""
     names, found, run = {sql: name for name, sql in QUERIES.items()}, [], one.store.session.run_statements
 
     def noted(statements: Any) -> Any:
@@ -84,7 +84,7 @@ def test_a_name_that_has_most_of_the_next_jobs_is_asked_for_more_and_more(
 
 
 def hits(one: Server, name: str, floors: LowWaterMarks) -> int:
-    """Return how many pages a take of one job reads."""
+    """Return the number of pages that a take of one job reads."""
     names = names_from(name, None)
     assert names is not None
     sql, parameters = planned_queries([TakeRequest(names)])[0].statement(NOW, floors)
@@ -143,7 +143,7 @@ def test_floors_of_so_many_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def hot(one: Server) -> None:
-    """Let a server know where the jobs of a name begin."""
+    """Let a server cache the lower bound of a name's jobs."""
     for _ in range(3):
         one.do(c.CreateJob, name="a")
         one.clock.advance(5)
@@ -213,7 +213,7 @@ def test_what_is_remembered_is_forgotten_where_another_primary_may_not_have_it(s
 
 
 def behind(one: Server, *names: str) -> None:
-    """Create jobs behind more others than a walk looks at."""
+    """Create jobs behind more jobs than a scan reads."""
     fill(one, *"xxxx", *names)
 
 
@@ -364,7 +364,7 @@ def test_the_next_unit_asks_such_a_name_for_as_many_at_once(servers: Servers, sh
 
 @pytest.fixture
 def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each unit look at very few names, and walks in order end after three jobs of a class."""
+    """Limit each unit to very few names, and scans in order to three jobs of a priority level."""
     monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
     few = {"SEARCHED_AT_ONCE": 8, "ROWS_UNIT_MAX": 8, "ROWS_OF_READ": 1, "ASIDE_AT_ONCE": 3}
     for name, value in few.items():
@@ -372,7 +372,7 @@ def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def names_of(asked: str | tuple[str, ...]) -> Names:
-    """Return what GetJob asks for with a pattern, or a list of them."""
+    """Return the requested names of a GetJob with a pattern, or a list of names."""
     names = names_from(asked, None) if isinstance(asked, str) else names_from(None, asked)
     assert names is not None
     return names
@@ -381,7 +381,7 @@ def names_of(asked: str | tuple[str, ...]) -> Names:
 def searched(
     one: Server, asked: str | tuple[str, ...], by: str = "", *, units_max: int = 400
 ) -> tuple[str, int]:
-    """Take a job as a client that waits for it; return its name, and in how many units it was found."""
+    """Take a job like a waiting client; return its name, and the number of units that the search took."""
     names = names_of(asked)
     for units in range(1, units_max + 1):
         context = one.open()
@@ -395,7 +395,7 @@ def searched(
 
 
 def create(one: Server, *names: str) -> None:
-    """Create jobs that are due in this order, two seconds after each other."""
+    """Create jobs that become due in this order, two seconds apart."""
     for number, name in enumerate(names):
         first = timestamp_ms(one.clock.now() + timedelta(seconds=2 * number))
         one.do(c.CreateJob, name=name, firstRun=first[:-4])

@@ -37,7 +37,7 @@ class Cut:
     """A server behind a proxy."""
 
     def __init__(self, seed: int = 1) -> None:
-        """Start it on an empty database; ``seed`` says when it is cut."""
+        """Start it on an empty database; ``seed`` determines the times of cuts."""
         clock = ManualClock(START)
         CLUSTER.engine(clock).close()
         self.proxy = Proxy(CLUSTER.port)
@@ -65,7 +65,7 @@ class Cut:
         return taken
 
     def acknowledged(self, act: Callable[[Context], Any], kind: str, *commands: c.Command[Any]) -> Any:
-        """Do something as the dispatcher does, with one cut of a kind: until it is acknowledged."""
+        """Repeat a function like the dispatcher until it is acknowledged, with one cut of a kind."""
         for attempt in range(10):
             try:
                 result = act(self.server.open(*commands))
@@ -89,12 +89,12 @@ class Cut:
             self.proxy.cut(self.rng.random() * CUT_WITHIN_S)
 
     def doubled(self) -> list[str]:
-        """Return the names of which there is more than one job."""
+        """Return the names that do not have exactly one job."""
         counts = Counter(name for (name,) in CLUSTER.do(f"SELECT name FROM {SCHEMA}.jobs"))
         return [name for name, count in counts.items() if count != 1]
 
     def often(self, cuts: int) -> None:
-        """Swallow so many answers, and break connections otherwise; each job must be there once."""
+        """Drop a number of replies, and break connections in other ways; each job must exist once."""
         others = cuts // OTHERS_EACH
         kinds = ["answer"] * cuts + ["request", "any"] * (others // 2)
         for number, kind in enumerate(kinds):
@@ -124,7 +124,7 @@ def test_no_commit_is_lost_or_done_twice_whose_answer_was_swallowed(cut: Cut) ->
 def test_without_the_number_of_the_unit_commits_would_be_doubled(
     cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: a server that repeats what was not answered, with new numbers."""
+    """The control: a server that repeats an unacknowledged unit with new IDs."""
 
     _guess_that_it_was_not_done(cut, monkeypatch)
     for number in range(10):
@@ -147,7 +147,7 @@ def _guess_that_it_was_not_done(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_take_whose_commit_was_not_answered_has_one_client(
     cut: Cut, monkeypatch: pytest.MonkeyPatch, knows: bool
 ) -> None:
-    """The job does not run twice, and no job stays RUNNING without a client that got it."""
+    """The job does not run twice, and no job stays RUNNING unless a client has received it."""
     for _ in range(2 * len(KINDS)):
         cut.server.do(c.CreateJob, name="a")
     if not knows:
@@ -162,7 +162,7 @@ def test_a_take_whose_commit_was_not_answered_has_one_client(
 @pytest.mark.parametrize("kind", ["answer", "request"])
 @pytest.mark.parametrize("earlier", [0, 1, 2])
 def test_a_take_is_undone_once_though_its_commit_was_not_answered(cut: Cut, kind: str, earlier: int) -> None:
-    """Another client has the job in the same second, and keeps it."""
+    """Another client takes the job in the same second, and keeps it."""
     cut.server.do(c.CreateJob, name="a")
     for _ in range(earlier):
         cut.server.do(c.GetJob, name="a")

@@ -1,4 +1,4 @@
-"""Servers with --test-clock on one database: one date, which AdvanceClock moves for all of them."""
+"""Servers with --test-clock on one database share one date, which AdvanceClock moves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Start = Callable[..., Any]
 
 
 def do(sql: str) -> list[Any]:
-    """Execute a statement beside all servers; return its rows."""
+    """Execute a statement outside of all servers; return its rows."""
     with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
         cursor = connection.execute(sql)
         return cursor.fetchall() if cursor.description is not None else []
@@ -38,7 +38,7 @@ def do(sql: str) -> list[Any]:
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Return a function that starts a server by its name, with a test clock unless it is told otherwise."""
+    """Return a function that starts a server with a name, by default with a test clock."""
     CLUSTER.engine().close()
     async with AsyncExitStack() as stack:
 
@@ -60,7 +60,7 @@ async def start() -> AsyncIterator[Start]:
 
 @pytest.fixture
 async def pair(start: Start) -> tuple[Live, Live]:
-    """Return two servers with a test clock, each of which knows of the other."""
+    """Return two servers with a test clock that know each other."""
     a, b = await start("a"), await start("b")
     for one in (a, b):
         await one.until(lambda one=one: len(one.server.service.presence.servers_alive()) == 2)  # type: ignore[misc]
@@ -68,7 +68,7 @@ async def pair(start: Start) -> tuple[Live, Live]:
 
 
 async def advance(live: Live, **how: Any) -> str:
-    """Move the clock at one server; return what it then shows."""
+    """Move the clock through one server; return the new date."""
     answer = await live.http("AdvanceClock", how)
     assert answer.code == 200, answer
     return str(answer.json["now"])

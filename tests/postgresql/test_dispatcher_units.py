@@ -58,7 +58,7 @@ async def test_who_waits_gets_a_job_of_the_unit_that_creates_it(live: Live) -> N
 
 
 async def test_the_loop_goes_on_while_a_unit_waits_for_rows(live: Live) -> None:
-    """The control: where the connection does not give its turn away, the loop cannot even ask who waits."""
+    """The control: if the connection does not yield, the loop cannot even query the lock waits."""
     await live.ask(c.CreateJob(name="a"))
     other, watcher = (Server(CLUSTER.another(), "document") for _ in range(2))
     other.opened(c.UpdateJob(job_id=1, data='{"by":1}'))
@@ -88,7 +88,7 @@ async def test_a_database_that_goes_away_is_told_and_found_again(live: Live) -> 
 
 
 def counted_units(live: Live, monkeypatch: pytest.MonkeyPatch, each: Callable[[int], object]) -> list[int]:
-    """Return a list that grows with each unit that is opened from now on; ``each`` is told its number."""
+    """Return a list that grows with each unit opened from now on; ``each`` is called with its number."""
     begin, opened = live.engine.begin, list[int]()
 
     def counted(*plans: Any) -> Any:
@@ -104,7 +104,7 @@ def counted_units(live: Live, monkeypatch: pytest.MonkeyPatch, each: Callable[[i
 async def test_a_take_that_was_passed_over_looks_again(
     name: str, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another server has locked the job, and puts it back after all."""
+    """Another server has locked the job, and then rolls back."""
     await live.ask(c.CreateJob(name="a"))
     other = Server(CLUSTER.another(), "document")
     other.opened(c.GetJob(name="a"))
@@ -166,7 +166,7 @@ async def test_a_server_that_stops_waits_for_those_who_pause() -> None:
 async def test_a_job_that_came_since_the_unit_began_is_worth_another_look(
     name: str, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others may have taken what was due at its moment, and left what is stamped later."""
+    """Other servers may have taken the jobs due at its start, and left jobs with later timestamps."""
     other = Server(CLUSTER.another(), "document")
     begin, begun = live.engine.begin, []
 
@@ -210,10 +210,10 @@ Conflicts = Callable[[int], Awaitable[object]]
 
 @pytest.fixture
 async def conflicts() -> AsyncIterator[Conflicts]:
-    """Return a function that lets the next so many takes fail to be serialized, in PostgreSQL itself."""
+    """Return a function that makes PostgreSQL fail the next takes with serialization errors."""
 
     async def do(sql: str) -> None:
-        """Run SQL, which waits for open units."""
+        """Run SQL, after open units have ended."""
         await asyncio.to_thread(CLUSTER.do, f"SET search_path = {SCHEMA}; {sql}")
 
     async def fail(times: int) -> None:

@@ -54,7 +54,7 @@ def changed(change: str, back: str) -> Iterator[None]:
 
 
 def wrong(found: Iterator[Finding]) -> list[tuple[str, str, str]]:
-    """Return what is not well: its level, its check, its words."""
+    """Return the findings other than ok: level, check and text."""
     return [(one.level, one.check, one.message) for one in found if one.level != "ok"]
 
 
@@ -89,7 +89,7 @@ def test_roles_that_may_connect_for_nothing_are_named(settings: Settings) -> Non
 
 
 def known_to_citus(table: str, method: str, model: str, colocation: int) -> str:
-    """Return what makes a table look as if Citus knew of it: spread, on all machines, or a local one."""
+    """Return SQL that makes a table look as if Citus managed it: distributed, reference or local."""
     return (
         f"CREATE TABLE pg_dist_partition AS SELECT '{table}'::regclass AS logicalrelid,"
         f" '{method}' AS partmethod, '{model}' AS repmodel, {colocation} AS colocationid"

@@ -1,4 +1,4 @@
-"""A lost primary and a promoted standby: everything acknowledged is there, once."""
+"""After a failover, every acknowledged command was executed exactly once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Beside = Callable[[Callable[[], Any]], "Future[Any]"]
 
 
 class Load:
-    """Clients that create jobs of names of their own, one after another."""
+    """Clients that create jobs one after another, each with its own name."""
 
     def __init__(self, live: Live) -> None:
         """Send to ``live``."""
@@ -70,30 +70,30 @@ class Load:
                 self.times.append(monotonic())
 
     async def more(self, answers: int) -> None:
-        """Wait for some more answers."""
+        """Wait for some more replies."""
         wanted = len(self.acknowledged) + answers
         async with asyncio.timeout(DEADLINE_S):
             while len(self.acknowledged) < wanted:
                 await asyncio.sleep(0)
 
     async def end(self) -> None:
-        """Let all clients end after what they have begun."""
+        """Stop all clients after their current request."""
         self._ends = True
         await asyncio.gather(*self._tasks)
 
 
 def stored(both: Pair) -> Counter[str]:
-    """Return how many jobs there are of each name."""
+    """Return the number of jobs of each name."""
     return Counter(name for (name,) in both.standby.do(f"SELECT name FROM {SCHEMA}.jobs"))
 
 
 async def started(both: Pair) -> Live:
-    """Return a dispatcher on whichever can be written."""
+    """Return a dispatcher on the writable server."""
     return Live(await asyncio.to_thread(PostgreSQLEngine, both.url, SystemClock(), name=SCHEMA))
 
 
 async def failovers(count: int) -> None:
-    """Fail over so often, under load: nothing acknowledged may be lost or doubled, and it goes on at once."""
+    """Fail over repeatedly under load: nothing acknowledged is lost or doubled, and work resumes at once."""
     with pair() as both:
         for number in range(count):
             if number:
@@ -140,7 +140,7 @@ async def test_an_asynchronous_standby_loses_but_no_number_is_given_out_twice() 
 
 
 def an_old_primary_that_comes_back_is_not_written(both: Pair) -> None:
-    """Let a server that has seen the standby promoted find the old primary alone."""
+    """A server that has seen the promoted standby finds only the old primary."""
     server = Server(PostgreSQLEngine(both.url, name=SCHEMA), "document")
     server.do(c.CreateJob, name="b")
     both.standby.kill()
@@ -152,7 +152,7 @@ def an_old_primary_that_comes_back_is_not_written(both: Pair) -> None:
 
 
 def cancelled(both: Pair, server: Server, beside: Beside) -> tuple[Future[Any], int]:
-    """Create a job, and cancel its commit while that waits for a standby that is sent nothing any more.
+    """Create a job, and cancel its commit while that waits for a standby that is cut off.
 
     Return the commit, and the backend that waited.
     """
@@ -255,7 +255,7 @@ async def test_a_server_that_starts_without_a_standby_waits_for_it(caplog: pytes
 
 
 async def ready(live: Site) -> str:
-    """Return what a server answers to who asks whether it is ready."""
+    """Return a server's reply to `/readyz`."""
     async with await Talk.open(live.port) as talk:
         talk.send(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return (await talk.reply()).body

@@ -1,4 +1,4 @@
-"""Reads ahead of a unit, for workers and waiters: two round trips, however many are served."""
+"""Prefetch for workers and waiters: two round trips, however many are served."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_workers_that_ask_for_the_same_share_a_statement(servers: Servers) -> No
 
 
 def bind(one: Server, job_id: int, worker: str) -> None:
-    """Let a job be one worker's own."""
+    """Bind a job to one worker."""
     one.store.session.run_statements(
         [("UPDATE jobs SET lane = 'for ' || $2::text WHERE jobID = $1", (job_id, worker))]
     )
@@ -119,7 +119,7 @@ def test_so_it_does_where_no_plan_foresaw_the_worker(servers: Servers) -> None:
 
 
 def wait(waiting: Waiting, seq: int, name: str, worker: str | None = None) -> None:
-    """Let somebody wait."""
+    """Add a waiter."""
     names = names_from(name, None)
     assert names is not None
     waiting.add(Waiter(None, TakeRequest(names, worker=worker), seq, 0.0))

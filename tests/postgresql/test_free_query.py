@@ -25,7 +25,7 @@ BEGINNING_S = 0.25
 
 
 def as_owner(*statements: str) -> list[Any]:
-    """Execute statements as who may do all; return the rows of the last."""
+    """Execute statements as the owner; return the rows of the last."""
     with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
         for statement in statements:
             cursor = connection.execute(statement)
@@ -48,12 +48,12 @@ async def reader() -> AsyncIterator[PostgreSQLReader]:
 
 
 async def asked(reader: PostgreSQLReader, sql: str) -> Any:
-    """Return the rows of a Query, read."""
+    """Return the parsed rows of a Query."""
     return json.loads(await reader.query(f"{sql};", "rows"))
 
 
 async def refused(reader: PostgreSQLReader, sql: str) -> CommandError:
-    """Return how a Query is refused; those behind it must be answered."""
+    """Return the error of a refused Query, and check that the next Query works."""
     with pytest.raises(CommandError) as caught:
         await reader.query(f"{sql};", "rows")
     assert await asked(reader, "SELECT count(*) FROM jobs") == [[1]]
@@ -254,7 +254,7 @@ PLAIN = "plain"
 
 @pytest.fixture
 def without_role() -> Iterator[str]:
-    """Return the URL of a user who owns a schema with our tables, where there is no role for Query."""
+    """Return the URL of a user who owns a schema with our tables, without a role for Query."""
     CLUSTER.engine().close()
     there = f"SELECT 1 FROM pg_roles WHERE rolname = '{ROLE}'"
     if as_owner(there):

@@ -1,4 +1,4 @@
-"""Plans of a unit's statements, made once for all parameters: each has its index, whatever is queued."""
+"""Generic plans of a unit's statements: each uses its index, whatever is queued."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ TAKES = {
 
 @pytest.fixture(params=[1, 10_000])
 def many(servers: Servers, request: pytest.FixtureRequest) -> Server:
-    """Return a server with very many queued jobs of as many names."""
+    """Return a server with very many queued jobs, each of its own name."""
     (one,) = servers(1)
     add = (
         "INSERT INTO jobs (created, jobID, state, name, nextRun, priority)"
@@ -95,7 +95,7 @@ def many(servers: Servers, request: pytest.FixtureRequest) -> Server:
 
 
 def astray(one: Server) -> dict[str, str]:
-    """Return the statements that do not read what they are meant to, each with its plan."""
+    """Return the statements that do not use the intended index, each with its plan."""
     found = {}
     for statement, parameters, index in STATEMENTS:
         plan = plan_of(one, QUERIES[statement], parameters)
@@ -112,7 +112,7 @@ def astray(one: Server) -> dict[str, str]:
 
 
 def test_no_statement_has_two_columns_as_an_upper_bound() -> None:
-    """PostgreSQL ends such a read by the first column alone, and would read all jobs of the same time."""
+    """PostgreSQL bounds such a scan by the first column only, and would read all jobs of the same time."""
     bound = re.compile(r"\([\w.]+, [\w.]+\) <")
     assert [name for name, sql in QUERIES.items() if bound.search(sql)] == []
     assert bound.search("WHERE (nextRun, jobID) <= ($1, $2)")
@@ -127,7 +127,7 @@ def test_each_statement_has_its_index_in_an_empty_queue(servers: Servers) -> Non
 
 
 def test_each_statement_has_its_index_where_all_jobs_have_just_ended(servers: Servers) -> None:
-    """Statistics that count no row but many pages make all indexes seem equally cheap."""
+    """With statistics of no rows in many pages, all indexes seem equally cheap."""
     (one,) = servers(1)
     one.store.session.script(
         "INSERT INTO jobs (created, jobID, state, name, nextRun)"
@@ -138,7 +138,7 @@ def test_each_statement_has_its_index_where_all_jobs_have_just_ended(servers: Se
 
 
 def test_each_statement_has_its_index_where_an_emptied_queue_was_vacuumed(many: Server) -> None:
-    """Statistics that count no row on no page make the key seem as cheap as any index, or cheaper."""
+    """With statistics of no rows and no pages, the primary key seems as cheap as any index."""
     many.store.session.script("DELETE FROM jobs")
     many.store.session.script("VACUUM ANALYZE jobs")
     assert astray(many) == {}
@@ -175,7 +175,7 @@ def test_a_take_reads_what_it_takes_and_no_more(many: Server) -> None:
 
 
 def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> None:
-    """Of a few jobs of a name, hardly one queued, it is cheap to sort all; soon there are more."""
+    """Sorting is cheap for a few jobs of a name, hardly any queued, but soon there are more."""
     (one,) = servers(1)
     jobs = (
         "INSERT INTO jobs (created, jobID, state, name, nextRun) SELECT '2026', n, '{}', 'n' || n % 8, '2026'"

@@ -31,7 +31,7 @@ FAMILY = (
 
 
 def update(job_id: int, by: str) -> c.UpdateJob:
-    """Return what tells in a job who changed it last."""
+    """Return an update that records in the job who changed it last."""
     return c.UpdateJob(job_id=job_id, data=f'{{"by":"{by}"}}')
 
 
@@ -108,7 +108,7 @@ def stage() -> Iterator[Stage]:
 
 
 def told(story: Story) -> str:
-    """Return a story's name."""
+    """Return the ID of a test: its story's name."""
     return story.name
 
 
@@ -124,7 +124,7 @@ def test_two_units_are_as_one_after_the_other(stage: Stage, story: Story) -> Non
 
 
 def in_one_go(order: tuple[int, ...], counts: list[int]) -> tuple[int, ...]:
-    """Return an order of all steps of units, given one in which each begins and ends: the rest is its end."""
+    """Return an order of all steps, from an order of the units' beginnings and ends."""
     begun: set[int] = set()
     steps: list[int] = []
     for number in order:
@@ -135,7 +135,7 @@ def in_one_go(order: tuple[int, ...], counts: list[int]) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("story", THREE, ids=told)
 def test_three_units_are_as_one_after_the_other(stage: Stage, story: Story) -> None:
-    """The same: in every order in which they begin and end, and in some of those of all steps."""
+    """The same for every order of their beginnings and ends, and some orders of all steps."""
     expected = one_by_one(story)
     counts = [len(commands) + 2 for commands in story.units]
     mixed = list(orders(counts))
@@ -148,7 +148,7 @@ def test_three_units_are_as_one_after_the_other(stage: Stage, story: Story) -> N
 
 
 def test_takes_that_do_not_look_again_are_as_in_no_order(stage: Stage) -> None:
-    """The control: a take that another unit's change of the job kept from it is told that there is none."""
+    """The control: without retries, a take gets 404 if another unit has changed the job."""
     story = next(story for story in TWO if story.name == "a take and a change")
     found = [stage.act(story, order, looks_again=False) for order in orders([3, 3])]
     expected = one_by_one(story)
@@ -157,7 +157,7 @@ def test_takes_that_do_not_look_again_are_as_in_no_order(stage: Stage) -> None:
 
 
 def test_units_that_lock_in_an_order_of_their_own_end_in_a_circle(stage: Stage) -> None:
-    """The control: without plans, rows are locked as commands come to them."""
+    """The control: without plans, rows are locked in the order of the commands."""
 
     def in_every_order() -> None:
         for order in orders([4, 4]):

@@ -17,10 +17,10 @@ from tests.protocol.talk import DEADLINE_S
 
 
 class Connecting:
-    """A session that connects again in a thread, which waits until it may end."""
+    """A session that reconnects in a thread, which waits for ``finish``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Connect, and begin to connect again within work that pauses."""
+        """Connect, and begin to reconnect within pausable work."""
         self.session = DatabaseSession(CLUSTER.url, SCHEMA)
         self.may_end, self.done = threading.Event(), threading.Event()
         self.made: list[PatientConnection] = []
@@ -42,7 +42,7 @@ class Connecting:
         return True
 
     async def finish(self) -> None:
-        """Let the thread end."""
+        """Let the thread finish."""
         self.may_end.set()
         async with asyncio.timeout(DEADLINE_S):
             while not self.done.is_set():

@@ -39,22 +39,22 @@ from tests.submitting import submit
 
 
 class LivingClock(ManualClock):
-    """A date that stands until it is moved, and seconds that pass: what is waited for comes."""
+    """A clock with a standing date and real monotonic seconds, so that timeouts expire."""
 
     monotonic = staticmethod(monotonic)
 
 
 def rows(sql: str) -> list[Any]:
-    """Return what the database has, over a connection of its own."""
+    """Return rows of the database, over a separate connection."""
     with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
         return connection.execute(sql).fetchall()
 
 
 class Peer:
-    """One of several servers, without a network in front of it."""
+    """One of several servers, without a network."""
 
     def __init__(self, name: str, clock: Clock) -> None:
-        """Connect it to the tables as they are."""
+        """Connect it to the existing tables."""
         self.name = name
         self.engine = CLUSTER.another(clock)
         self.workers = SharedWorkers(clock, clock)
@@ -84,7 +84,7 @@ class Peer:
         await self.dispatcher.settle()
 
     async def stop(self) -> None:
-        """End as a server does that is told to."""
+        """Shut down like a server."""
         await self.neighbourhood.leave_cluster()
         self.workers.end()
         await self.dispatcher.drain()
@@ -93,7 +93,7 @@ class Peer:
         assert not self.failed
 
     async def die(self) -> None:
-        """End as a server does that is killed: nobody is told."""
+        """End like a killed server, without a message to the others."""
         self.neighbourhood._left = True
         assert self.neighbourhood._pulse is not None
         self.neighbourhood._pulse.cancel()
@@ -106,7 +106,7 @@ class Peer:
         return submit(self.dispatcher, command)
 
     async def ask(self, command: c.Command[Any]) -> Any:
-        """Execute a command; return what its good answer says."""
+        """Execute a command, which must succeed; return its body."""
         outcome = await asyncio.wait_for(self.send(command), DEADLINE_S)
         assert isinstance(outcome, Answer), outcome
         return jsontext.parse(outcome.body) if outcome.body else None
@@ -116,7 +116,7 @@ class Peer:
         return await self.ask(c.GetJob(name=name, worker=worker, heartbeat=True))
 
     async def beat(self, worker: str, *runs: int, wait_ms: int = 0) -> Any:
-        """Send a heartbeat; return what it is answered."""
+        """Send a heartbeat; return the reply."""
         command = c.Heartbeat(
             worker=worker, run_ids=runs, timeout=wait_ms, connection="wait" if wait_ms else None
         )
@@ -145,7 +145,7 @@ def date() -> LivingClock:
 
 @pytest.fixture
 async def start(date: LivingClock) -> AsyncIterator[Start]:
-    """Return a function that starts a server by its name, the first on an empty database."""
+    """Return a function that starts a server with a name, the first on an empty database."""
     peers: list[Peer] = []
     CLUSTER.engine().close()
 
@@ -212,7 +212,7 @@ async def test_followers_hear_of_events_and_output_at_another_server(start: Star
 
 @pytest.fixture
 def always_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a date that is moved not look as if no server had been there meanwhile."""
+    """Keep a moved date from looking like an outage of all servers."""
     monkeypatch.setattr(maintenance, "AWAY_S", 1e6)
 
 

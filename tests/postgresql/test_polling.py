@@ -26,7 +26,7 @@ OLD, NEW = "2020-01-01 00:00:00", "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD
 
 @pytest.fixture
 async def live() -> AsyncIterator[Live]:
-    """Run a dispatcher that nobody tells anything."""
+    """Run a dispatcher that gets no notifications."""
     live = Live(CLUSTER.engine(SystemClock()))
     await live.dispatcher.settle()
     yield live
@@ -35,14 +35,14 @@ async def live() -> AsyncIterator[Live]:
 
 
 async def waiting_for(live: Live, names: list[str]) -> list[asyncio.Future[object]]:
-    """Let somebody wait for each of some names."""
+    """Add a waiter for each of some names."""
     waits = [live.send(c.GetJob(name=name, connection="wait")) for name in names]
     await until(lambda: live.dispatcher.waiting == len(names))
     return waits
 
 
 def left(name: str, next_run: str) -> None:
-    """Queue a job of which nobody tells."""
+    """Queue a job without a notification."""
     CLUSTER.do(
         f"INSERT INTO {SCHEMA}.jobs (created, jobID, state, name, nextRun)"
         f" SELECT '{OLD}', nextval('{SCHEMA}.jobIDs'), 'QUEUED', '{name}', {next_run}"

@@ -87,7 +87,7 @@ class Pooler:
         self._fill()
 
     def _fill(self) -> None:
-        """Let it open all its connections, which it gives out in turn: for one client, it would open one."""
+        """Let it open all its connections, since for one client it would open only one."""
         with ExitStack() as stack:
             for _ in range(CONNECTIONS):
                 client = stack.enter_context(psycopg.connect(self.url))
@@ -143,7 +143,7 @@ def test_transactions_have_their_parameters_wherever_they_are(store: PostgreSQLE
 
 
 def test_parameters_that_are_set_once_are_missed(store: PostgreSQLEngine) -> None:
-    """The control: each transaction sets all of them, as it may have another connection."""
+    """The control: each transaction sets all parameters, as its connection may be another one."""
     store.session.parameters.clear()
     with pytest.raises(StoreError, match='"control" does not exist'):
         PostgreSQLQueue(store, "document", ManualClock(START)).call(c.CreateJob(name="a"))
@@ -152,7 +152,7 @@ def test_parameters_that_are_set_once_are_missed(store: PostgreSQLEngine) -> Non
 def test_statements_that_stay_prepared_are_missed(
     store: PostgreSQLEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control: nothing is prepared, as another connection does not know of it, or means another one."""
+    """The control: statements are not prepared, as other connections do not know them."""
     monkeypatch.setattr(
         sessions, "StatementPipeline", lambda connection, prepares: StatementPipeline(connection)
     )

@@ -52,7 +52,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture
 async def opened() -> AsyncIterator[Open]:
-    """Return a function that opens a reader on an empty database; settings are its arguments."""
+    """Return a function that opens a reader with the given settings on an empty database."""
     CLUSTER.engine().close()
     readers = []
 

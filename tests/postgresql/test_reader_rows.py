@@ -239,9 +239,9 @@ COMBINATIONS_MAX = examples(25, night=200)
 
 
 def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
-    """Return some combinations of axes, first of all that of their first values, which keep nothing out.
+    """Return some combinations of axes, beginning with the first value of each, which filters nothing.
 
-    Those of a search that are drawn by lot mostly find next to nothing.
+    Random combinations of search parameters find almost nothing.
     """
     found = [{key: value for one in some for key, value in one.items()} for some in product(*axes)]
     return [found[0], *Random(3).sample(found, min(len(found), COMBINATIONS_MAX))]
@@ -256,7 +256,7 @@ KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]') ON CONFLICT (
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """Return the history on SQLite; it is on PostgreSQL too."""
+    """Return the history's SQLite database, after copying it to PostgreSQL."""
     db = one_history.played(tmp_path_factory.mktemp("history") / "jobs.db")
     one_history.move(db)
     db.execute(KEY)
@@ -299,7 +299,7 @@ Readers = tuple[SQLiteReader, PostgreSQLReader]
 
 
 async def pages_of(name: str, readers: Readers) -> AsyncIterator[tuple[dict[str, Any], Page, Page]]:
-    """Yield what both answer to a statement with each of its parameters, as far as it has to be equal."""
+    """Yield both engines' rows for a statement with each of its parameters, as far as they must be equal."""
     axes = GIVEN[name]
     if name == "health_of_schedule":
         page = await readers[0].view("names", name_range("cron/"), 1_000)

@@ -92,7 +92,7 @@ def test_a_parameter_that_cannot_be_sent_leaves_the_connection_usable(servers: S
 
 
 def test_more_is_sent_and_read_than_the_socket_holds(servers: Servers) -> None:
-    """Neither side may wait for the other to read."""
+    """Neither side may block because the other does not read."""
     (one,) = servers(1)
     large = "x" * 3_000_000
     statements = [("SELECT $1::text", (large,))] * 4

@@ -35,20 +35,20 @@ Beside = Callable[[Callable[[], Any]], "Future[Any]"]
 
 
 class Done(NamedTuple):
-    """A unit that is done."""
+    """An executed unit."""
 
     commands: Sequence[c.Command[Any]]
     outcomes: list[Outcome]
 
 
 class Numbered(Model):
-    """The model, which gives new jobs the numbers that servers gave them: they draw them beside units."""
+    """The model, with the jobIDs that the servers allocated, since they allocate them outside of units."""
 
     numbers: tuple[int, ...] = ()
 
     @property
     def next_job_id(self) -> int:
-        """Return the number of the next job."""
+        """Return the next jobID."""
         return self.numbers[0] if self.numbers else 0
 
     @next_job_id.setter
@@ -71,7 +71,7 @@ CREATES = (c.CreateJob, c.CreateJobs)
 
 
 class Several:
-    """Some servers on one empty database, and what they did in the order in which they began it."""
+    """Some servers on one empty database, and their units in the order of their beginnings."""
 
     def __init__(self, mode: Any, *, serial: bool) -> None:
         """Start them."""
@@ -82,20 +82,20 @@ class Several:
         self.order: list[Done] = []
 
     def begin(self, server: Server, commands: Sequence[c.Command[Any]]) -> None:
-        """Execute the commands of a unit, all but its commit."""
+        """Execute the commands of a unit without its commit."""
         context = Context(server.begin(*commands), server.compatibility, NoWorkers(), moment=self.clock.now())
         done = Done(commands, [])
         self.order.append(done)  # a serial unit has the lock by now, and keeps it until its commit
         done.outcomes.extend(server._done(context, command) for command in commands)
 
     def work(self, server: Server, units: Sequence[Sequence[c.Command[Any]]]) -> None:
-        """Do units one after the other."""
+        """Execute units one after the other."""
         for commands in units:
             self.begin(server, commands)
             server.commit()
 
     def differences(self, model: Numbered) -> list[tuple[Any, ...]]:
-        """Return what the model answers otherwise, done in the same order."""
+        """Return the replies in which the model differs, for the same order of units."""
         found = []
         for done in self.order:
             expected = model.replay(done, self.clock)
@@ -111,7 +111,7 @@ class Several:
 
 
 class Parallel(test_machine.Histories):
-    """Commands are gathered for three servers, which then do theirs at the same time."""
+    """Commands are collected for three servers, which then execute them at the same time."""
 
     mode = "document"
 
@@ -125,7 +125,7 @@ class Parallel(test_machine.Histories):
         return self.several.servers[0]
 
     def both(self, kind: type[c.Command[Any]], **parameters: Any) -> Outcome:
-        """Gather a command; who takes is nobody: numbers of runs are drawn beside units too."""
+        """Collect a command, without a worker name: runIDs too are allocated outside of units."""
         parameters.pop("worker", None)
         parameters.pop("heartbeat", None)
         try:
@@ -137,7 +137,7 @@ class Parallel(test_machine.Histories):
 
     @rule(names=st.lists(st.tuples(test_machine.NAMES, test_machine.REPEATS), min_size=1, max_size=3))
     def create_several(self, names: list[tuple[str, str]]) -> None:
-        """Create all or none, none a child of another: nobody is told the numbers of those refused."""
+        """Create all or none, without children: nobody learns the jobIDs of refused creates."""
         self.both(c.CreateJobs, jobs=[{"name": name, "repeat": repeat} for name, repeat in names])
 
     @rule(seconds=st.sampled_from([0.001, 1, 59.75, 3600, 86_400]))
@@ -147,7 +147,7 @@ class Parallel(test_machine.Histories):
         self.several.clock.advance(seconds)
 
     def done(self) -> None:
-        """Do what was gathered, and compare."""
+        """Execute the collected commands, and compare."""
         running = []
         for server, commands in zip(self.several.servers, self.gathered, strict=True):
             units = [commands[at : at + UNIT_MAX] for at in range(0, len(commands), UNIT_MAX)]
@@ -161,10 +161,10 @@ class Parallel(test_machine.Histories):
 
     @invariant()
     def same_jobs(self) -> None:
-        """Do nothing: the servers are asked when they have done something."""
+        """Do nothing: the servers are compared after each execution."""
 
     def teardown(self) -> None:
-        """Do the rest, and stop the servers."""
+        """Execute the remaining commands, and stop the servers."""
         try:
             self.done()
         finally:
@@ -183,7 +183,7 @@ TestParallel.settings = settings(
 
 
 def test_without_it_the_same_check_finds_a_difference() -> None:
-    """The control: a unit does not see what one has done that began before it, and is still open."""
+    """The control: a unit does not see the changes of an earlier unit that is still open."""
     several = Several("document", serial=False)
     one, other, _ = several.servers
     several.begin(one, [c.CreateJob(name="a")])
@@ -209,7 +209,7 @@ def test_a_serial_unit_waits_for_any_other(beside: Beside) -> None:
 
 
 def test_nothing_is_remembered_of_where_jobs_begin() -> None:
-    """Hints of what another server left come later than its commit; here none comes at all."""
+    """Notifications of other servers come after their commit; here none comes at all."""
     several = Several("document", serial=True)
     one, other, _ = several.servers
     asks = [[c.GetJob(name="a")], [c.GetJob(name="a*")]]

@@ -1,4 +1,4 @@
-"""Whole servers on one PostgreSQL database, spoken to over the network as clients and people do."""
+"""Whole servers on one PostgreSQL database, used over the network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGES = [
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Return a function that starts a server by its name, the first on an empty database."""
+    """Return a function that starts a server with a name, the first on an empty database."""
     CLUSTER.engine().close()
     async with AsyncExitStack() as stack:
 

@@ -203,7 +203,7 @@ def test_a_take_looks_on_where_a_job_of_its_own_unit_would_come_later(servers: S
 
 @contextmanager
 def answer_lost(one: Server, *, done: bool) -> Iterator[None]:
-    """Let the connection break at the next commit: behind it, or before it."""
+    """Break the connection at the next commit, after or before it."""
     session = one.store.session
     commit = session.commit
 
@@ -236,7 +236,7 @@ def test_a_commit_without_an_answer_is_asked_for(done: bool, servers: Servers) -
 
 
 def test_a_unit_that_arrives_after_it_was_asked_for_is_refused(servers: Servers) -> None:
-    """What was sent may lie in a buffer while the server connects anew, and does the unit again."""
+    """Sent bytes may wait in a buffer while the server reconnects and repeats the unit."""
     one, watcher = servers(2)
     one.opened(c.CreateJob(name="b"))
     session = one.store.session

@@ -37,7 +37,7 @@ Line = Callable[..., Any]
 
 @pytest.fixture
 async def line() -> AsyncIterator[Line]:
-    """Return a function that opens the line of a server over a URL, on an empty database."""
+    """Return a function that opens a server's peer connection by a URL, on an empty database."""
     CLUSTER.engine().close()
     lines = []
 
@@ -65,7 +65,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_who_gets_no_answer_to_what_it_tells_listens_anew(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be deaf: of a connection that only hears, nothing says that the other end is gone."""
+    """The listening connection may be dead: since it only receives, nothing shows that its peer is gone."""
     heard: list[str] = []
     proxy = Proxy(CLUSTER.port)
     try:
@@ -91,7 +91,7 @@ async def test_who_gets_no_answer_to_what_it_tells_listens_anew(
 
 
 async def test_a_read_that_nobody_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it was cancelled instead, psycopg tried for ten seconds more to tell PostgreSQL so."""
+    """Cancelling it instead would take psycopg ten more seconds, to send PostgreSQL the cancellation."""
     monkeypatch.setattr(lines, "ANSWER_S", LINE_S_MAX)
     CLUSTER.engine().close()
     proxy = Proxy(CLUSTER.port)
@@ -114,7 +114,7 @@ async def test_a_read_that_nobody_answers_is_given_up_in_time(monkeypatch: pytes
 async def test_a_host_that_is_gone_without_a_word_is_noticed_by_both_connections(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packets cannot be lost here: what the kernel was told to do about it is read from the sockets."""
+    """Packets cannot be lost here, so the test reads the sockets' timeout options."""
     connect = psycopg.AsyncConnection.connect
     made: list[psycopg.AsyncConnection[Any]] = []
 

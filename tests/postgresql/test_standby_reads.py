@@ -28,14 +28,14 @@ QUICK_S = 1.0
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[Pair]:
-    """Return a primary and a standby that follows it when it comes to that."""
+    """Return a primary and its asynchronous standby."""
     with pair(synchronous=False) as both:
         yield both
 
 
 @pytest.fixture
 async def live(both: Pair, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
-    """Return a server that reads on the standby, which it finds out within a moment."""
+    """Return a server that reads on the standby."""
     monkeypatch.setattr(cluster, "EXCHANGE_EVERY_S", 0.05)
     monkeypatch.setattr(read_connection, "POLL_S", 0.02)
     monkeypatch.setattr(read_connection, "LAG_S_MAX", QUICK_S)
@@ -50,28 +50,28 @@ async def live(both: Pair, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Liv
 
 
 def watch_of(live: Live) -> Standby:
-    """Return what the server knows of its standby."""
+    """Return the server's state of its standby."""
     found: Any = live.server._reader
     assert isinstance(found._standby, Standby)
     return found._standby
 
 
 async def names(live: Live) -> list[str]:
-    """Return the names of all jobs, as a list has them."""
+    """Return the names of all jobs, from ListJobs."""
     reply = await live.http("ListJobs")
     assert reply.code == 200, reply
     return [job["name"] for job in reply.json["jobs"]]
 
 
 async def counted(live: Live) -> int:
-    """Return how many jobs a Query finds."""
+    """Return the number of jobs, from a Query."""
     reply = await live.http("Query", {"query": "SELECT count(*) FROM jobs;"})
     assert reply.code == 200, reply
     return int(reply.json[0][0])
 
 
 async def until(live: Live, count: int) -> None:
-    """Wait until lists and Queries know of so many jobs."""
+    """Wait until lists and Queries show a number of jobs."""
     async with asyncio.timeout(DEADLINE_S):
         while (len(await names(live)), await counted(live)) != (count, count):
             await asyncio.sleep(0.01)

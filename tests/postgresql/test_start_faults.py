@@ -1,4 +1,4 @@
-"""Faults at the start of a server: a sentence, an exit status, and no trace."""
+"""Faults at the start of a server: one sentence, an exit status, and no changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEW = "started"
 
 
 def fault(url: str, terms: SessionRequirements | None = None) -> StartFault:
-    """Start on a URL, which fails."""
+    """Start on a URL, which must fail; return the error."""
     with pytest.raises((StoreError, SchemaError)) as told:
         PostgreSQLEngine(url, name=NEW, terms=terms).close()
     return start_fault(told.value)  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def fault(url: str, terms: SessionRequirements | None = None) -> StartFault:
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """See that no schema was made."""
+    """Check that no schema was created."""
     CLUSTER.do(f"DROP SCHEMA IF EXISTS {NEW} CASCADE")
     yield
     assert CLUSTER.do(f"SELECT to_regnamespace('{NEW}')") == [(None,)]
@@ -39,7 +39,7 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture
 def plain() -> Iterator[str]:
-    """Return a URL of a role that may log in, and nothing else."""
+    """Return the URL of a role that may only log in."""
     CLUSTER.do("DROP ROLE IF EXISTS plain")
     CLUSTER.do("CREATE ROLE plain LOGIN")
     yield CLUSTER.url.replace("tester@", "plain@")

@@ -48,13 +48,13 @@ ADD = (
 
 
 def add(one: Server, first: int, state: str, lane: str, count: int) -> None:
-    """Add jobs of the name a; ``#`` in the lane is one of 1,000 numbers."""
+    """Add jobs named a; ``#`` in the lane becomes one of 1,000 numbers."""
     one.store.session.run_statements([(ADD, (first, state, lane, count))])
     one.store.session.script("VACUUM ANALYZE jobs")
 
 
 def pages(one: Server, *, seen: bool = False, tried: int = 0) -> int:
-    """Return how many pages a take of the name a reads, which goes further after so many tries."""
+    """Return the pages that a take of the name a reads; it scans further after ``tried`` attempts."""
     names = names_from("a", None)
     assert names is not None
     (look,) = planned_queries([TakeRequest(names)])
@@ -85,7 +85,7 @@ def test_jobs_behind_one_held_lock_are_not_walked_past(
 def test_jobs_of_one_time_behind_one_held_lock_are_not_walked_past(
     seen: bool, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next job is neither sooner nor behind them, but among them."""
+    """The next job is due at the same time as they are."""
     (one,) = servers(1)
     add(one, 0, "RUNNING", "lock L", 1)
     add(one, 1, "QUEUED", "lock L", MANY)

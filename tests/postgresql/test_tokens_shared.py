@@ -1,4 +1,4 @@
-"""Servers that share a database know the same tokens: a change at one applies at all."""
+"""Servers that share a database have the same tokens: a change at one applies at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOLDS_S = 2.0
 
 
 async def until(bearer: Bearer, code: int) -> None:
-    """Ask until it is answered so."""
+    """Repeat a request until it gets the expected reply."""
     async with asyncio.timeout(HOLDS_S):
         while (await bearer.http("ListJobs")).code != code:
             await asyncio.sleep(0.02)
@@ -58,7 +58,7 @@ async def test_a_token_holds_at_all_servers_and_so_does_its_end() -> None:
 
 
 class Session(Bearer):
-    """A browser that is logged in."""
+    """A logged-in browser."""
 
     def __init__(self, live: Live, cookie: str) -> None:
         """Show ``cookie`` to ``live``."""
@@ -67,12 +67,12 @@ class Session(Bearer):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return what is sent of the session."""
+        """Return the request headers of the session."""
         return {"Cookie": self._cookie}
 
 
 async def followed(session: Session) -> Talk:
-    """Follow the stream of the pages, whose head has come."""
+    """Open the event stream of the pages."""
     talk = await Talk.open(session.live.port)
     lines = ["GET /ui/live HTTP/1.1", "Host: localhost", f"Cookie: {session.headers['Cookie']}", "", ""]
     talk.send("\r\n".join(lines).encode())

@@ -26,7 +26,7 @@ ROWS = "SELECT string_agg(jobs::text, ' ' ORDER BY jobID) FROM jobs"
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server], list[str]]:
-    """Return a function that lets a server list the names of the statements it sends from now on."""
+    """Return a function that makes a server record the names of its statements."""
     names = {sql: name for name, sql in QUERIES.items()}
 
     def listed(server: Server) -> list[str]:

@@ -1,7 +1,7 @@
-"""Every act on PostgreSQL fails at each of its statements, without a trace.
+"""Every operation on PostgreSQL fails at each of its statements, without a lasting effect.
 
-A fault of the act itself is undone alone, and what the unit did before is kept; a fault of the database
-undoes the whole unit. Either way the tables are as before, and the next numbers are those that nobody has.
+A fault of the operation undoes only the operation, not the rest of the unit; a fault of the database
+undoes the whole unit. Either way the tables are as before, and no allocated ID is used twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SEAMS: list[tuple[type, str]] = [
 
 
 class Faults:
-    """Lets the nth step from now on fail."""
+    """Makes the nth step from now on fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Count no steps yet."""
@@ -72,7 +72,7 @@ class Faults:
 
 
 class Bench:
-    """An engine, and one to look with."""
+    """An engine, and a second one to compare with."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -81,7 +81,7 @@ class Bench:
         self.watcher = CLUSTER.another(self.clock)
 
     def context(self, *, ahead: bool = False) -> Context:
-        """Open a unit in which something was done; ``ahead`` lets it read first all that an act may need."""
+        """Open a unit with a change; with ``ahead`` it prefetches what the operation may need."""
         plans = [AHEAD] if ahead else []
         context = Context(self.engine.begin(plans), "document", OneWorker(), parts=(Waiting(),))
         context.unit.records.put_drain("before", "", "")
@@ -96,7 +96,7 @@ class Bench:
         )
 
     def remembered(self, opened: Unit) -> list[Any]:
-        """Return what a unit answers about the rows, and what it would hand out next."""
+        """Return a unit's view of the rows, and its next jobs."""
         rows: list[Any] = [opened.job(job_id) for job_id in AHEAD.jobs]
         rows += [opened.has_children(job_id) for job_id in AHEAD.jobs]
         for name, several in PATTERNS:
@@ -107,7 +107,7 @@ class Bench:
         return [*rows, opened.records.pauses(), opened.crash_patterns(), opened.new_job_id()]
 
     def check(self, opened: Unit) -> None:
-        """Compare what a unit answers with what a new one does."""
+        """Compare a unit's view with that of a new unit."""
         known = self.remembered(opened)
         self.engine.rollback()
         fresh = self.remembered(self.engine.begin())
@@ -165,7 +165,7 @@ def _fail_everywhere(
     ahead: bool,
     name: str,
 ) -> None:
-    """Let an act fail at its first step, at its second, and so on, until it has no more."""
+    """Let an operation fail at its first step, its second, and so on, up to its last."""
     before = bench.tables()
     for step in range(STEPS_MAX):
         context = bench.context(ahead=ahead)
@@ -190,7 +190,7 @@ def _fail_everywhere(
 
 
 def test_the_first_of_a_name_goes_with_the_part_that_made_it(servers: Callable[[int], list[Server]]) -> None:
-    """The number of the job that was undone is another job's then."""
+    """The jobID of the undone job is then given to another job."""
     (one,) = servers(1)
     context = one.opened(
         c.CreateJobs.read({"jobs": [{"name": "a", "unique": True}, {"name": "b", "parentJobID": 9}]}),

@@ -32,7 +32,7 @@ WALKED = takes.scanned_max
 
 
 class Histories(test_machine.Histories):
-    """One queue done twice, one command a unit."""
+    """The same commands on the server and the model, one command per unit."""
 
     def opened(self) -> Queue:
         """Return an empty queue."""
@@ -45,7 +45,7 @@ class Histories(test_machine.Histories):
 
 
 class Units(Histories):
-    """One queue done twice: commands are gathered, and done in one unit when there are enough of them."""
+    """The same commands on the server and the model, several commands per unit."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -54,7 +54,7 @@ class Units(Histories):
         self.wanted = 1
 
     def both(self, kind: type[c.Command[Any]], **parameters: Any) -> Outcome:
-        """Gather a command, and do all where there are enough."""
+        """Collect a command, and execute all of them when there are enough."""
         try:
             self.gathered.append(kind.read(test_machine.given(**parameters)))
         except CommandError:
@@ -65,7 +65,7 @@ class Units(Histories):
 
     @rule(wanted=st.integers(1, COMMANDS_MAX))
     def gather(self, wanted: int) -> None:
-        """Do the units from now on with so many commands."""
+        """Set the number of commands in each following unit."""
         self.wanted = wanted
 
     @rule(seconds=st.sampled_from([0.001, 1, 59.75, 3600, 86_400]))
@@ -75,7 +75,7 @@ class Units(Histories):
         super().wait(seconds)
 
     def done(self) -> None:
-        """Do what was gathered on both and compare."""
+        """Execute the collected commands on both and compare."""
         commands, self.gathered = self.gathered, []
         expected = [self.model.call(command) for command in commands]
         found = self.queue.call_together(commands) if commands else []
@@ -83,20 +83,20 @@ class Units(Histories):
 
     @invariant()
     def same_jobs(self) -> None:
-        """Both show the same jobs, between two units."""
+        """Check that both show the same jobs, between two units."""
         if not self.gathered:
             listed = c.ListJobs.read({})
             assert self.queue.call(listed) == self.model.call(listed)
 
 
 class DocumentHistories(Histories):
-    """As the Jobs document says."""
+    """Histories in document mode."""
 
     mode = "document"
 
 
 class CurrentUnits(Units):
-    """As today's original does; takes by patterns walk past two jobs only, and then ask each name."""
+    """Units in current mode; takes by pattern scan past two jobs only, then query each name."""
 
     mode = "current"
     walked = staticmethod(lambda _: 2)
@@ -113,7 +113,7 @@ class CurrentUnits(Units):
 
 
 class DocumentUnits(Units):
-    """As the Jobs document says."""
+    """Histories in document mode."""
 
     mode = "document"
 
@@ -140,7 +140,7 @@ FOUND_WITHIN = 200
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the store write no data that commands change."""
+    """Make the store ignore changes of data."""
     monkeypatch.setitem(QUERIES, "save_data", f"{QUERIES['save_data']} AND false")
 
 
@@ -153,7 +153,7 @@ def test_histories_find_a_store_that_forgets(machine: type[Histories]) -> None:
 
 
 def agrees(mode: Compatibility, case: Scenario) -> bool:
-    """Return whether a scenario goes as it says."""
+    """Return whether a scenario gets the expected replies."""
     with postgresql_engine(mode) as engine:
         try:
             for step in case.steps:

@@ -123,7 +123,7 @@ def test_an_idempotency_key_counts_on_all_servers(servers: Servers, beside: Besi
 
 
 def test_the_last_of_two_children_wakes_the_parent(servers: Servers, beside: Beside) -> None:
-    """Each of two units sees the other's child at work: without a lock the parent would sleep for ever."""
+    """Each of two units sees the other's child as RUNNING: without a lock the parent would wait forever."""
     one, other, watcher = servers(3)
     one.do(c.CreateJob, name="parent")
     one.do(c.GetJob, name="parent")
@@ -143,7 +143,7 @@ def test_the_last_of_two_children_wakes_the_parent(servers: Servers, beside: Bes
 def test_a_child_that_is_created_meanwhile_keeps_its_parent(
     took: int, servers: Servers, beside: Beside
 ) -> None:
-    """Nothing is removed ahead of a child, by the server that took the parent or by another."""
+    """A parent is kept if a unit is creating its child, whichever server took the parent."""
     *both, watcher = servers(3)
     one, other = both
     one.do(c.CreateJob, name="parent")
@@ -250,7 +250,7 @@ def test_units_never_wait_in_a_circle(order: tuple[int, ...], servers: Servers, 
 
 
 def test_another_order_would_be_a_circle(servers: Servers, beside: Beside) -> None:
-    """The control: two units that lock what no plan named, each the other's row next, cannot both go on."""
+    """The control: without plans, two units that lock each other's rows deadlock."""
     one, other, watcher = servers(3)
     for _ in range(2):
         one.do(c.CreateJob, name="a")

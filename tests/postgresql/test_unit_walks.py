@@ -17,21 +17,21 @@ Servers = Callable[[int], list[Server]]
 
 @pytest.fixture
 def one(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """Return a server that walks past three jobs of a class."""
+    """Return a server that scans past three jobs of a priority level."""
     assert [takes.scanned_max(limit) for limit in (1, 100)] == [SCANNED_MAX, 100 * SCANNED_EACH]
     monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
     return servers(1)[0]
 
 
 def fill(one: Server, *names: str, priority: int = 500) -> None:
-    """Create jobs, each a second after the one before; the clock is behind them all then."""
+    """Create jobs one second apart, and move the clock past them."""
     for name in names:
         one.do(c.CreateJob, name=name, jobPriority=priority)
         one.clock.advance(1)
 
 
 def taken(one: Server, name: str, count: int) -> list[str]:
-    """Take jobs in one unit, each by a command of its own; return their jobIDs and names."""
+    """Take jobs in one unit, each by its own command; return their jobIDs and names."""
     outcomes = one.call_together([c.GetJob(name=name)] * count)
     return [f"{found.body['jobID']}{found.body['name']}" if found.body else "404" for found in outcomes]
 
@@ -102,7 +102,7 @@ def test_a_job_that_another_unit_has_is_passed_over(
 
 
 def test_names_that_begin_alike_are_asked_alone(one: Server) -> None:
-    """Those before and behind them are not read."""
+    """Names before and after them are not read."""
     fill(one, *"xxxx", "m", "na", "nb", "o")
     statements: list[Any] = []
     run = one.store.session.run_statements

@@ -60,7 +60,7 @@ def opened() -> Server:
 
 @contextmanager
 def newer(*steps: Step) -> Iterator[None]:
-    """Be a version that knows more steps."""
+    """Simulate a version with more migration steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "VERSION", steps[-1].version)
         patch.setattr(schema, "STEPS", steps)
@@ -68,7 +68,7 @@ def newer(*steps: Step) -> Iterator[None]:
 
 
 def versions() -> list[Any]:
-    """Return what the tables are, and the oldest version of servers that may use them."""
+    """Return the version of the tables, and the oldest server version that may use them."""
     with psycopg.connect(CLUSTER.url, options=f"-c search_path={NAME}") as connection:
         return connection.execute(
             "SELECT version, value::int FROM control, meta WHERE key = 'schemaVersion'"
@@ -152,7 +152,7 @@ async def test_what_living_servers_do_not_understand_is_not_done() -> None:
 
 
 async def test_a_version_between_may_be_upgraded_without_a_stop() -> None:
-    """What is taken away is no longer used by the version before, which lives."""
+    """The removed parts are no longer used by the previous version, which is still running."""
     async with AsyncExitStack() as stack:
         stack.enter_context(newer(ADDED, TAKEN_AWAY))
         with newer(ADDED):

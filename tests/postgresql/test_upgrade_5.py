@@ -23,7 +23,7 @@ LINES = [f"line {n}" if n % 7 else 'quote " and \\ ü' for n in range(1, 1_001)]
 
 @pytest.fixture(autouse=True)
 def tables() -> Iterator[None]:
-    """Make tables of version 4, with two runs and what they printed."""
+    """Create tables of version 4, with two runs and their output."""
     CLUSTER.do(f"DROP SCHEMA IF EXISTS {NAME} CASCADE; CREATE SCHEMA {NAME}")
     with connected() as connection:
         connection.execute(VERSION_4)

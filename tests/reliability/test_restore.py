@@ -39,14 +39,14 @@ async def far_away(wire: Wire, name: str) -> int:
 
 
 async def rows_over(wire: Wire, query: str) -> list[list[Any]]:
-    """Return the jobs that a server lists."""
+    """Return the rows of a Query."""
     answer = await wire.ask("Query", query=query, format="json")
     assert answer.code == 200, answer
     return list(answer.reply["rows"])
 
 
 def rows_in(file: Path, query: str) -> list[list[Any]]:
-    """Return the jobs in a file that no server has open."""
+    """Return the rows of a SELECT on a file that no server has open."""
     with closing(sqlite3.connect(file)) as database:
         return [list(row) for row in database.execute(query)]
 

@@ -1,4 +1,4 @@
-"""Functions from one end to the other: enqueued by a client, run by a worker, awaited."""
+"""Functions end to end: enqueued by a client, run by a worker, awaited."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server() -> Iterator[ServerUnderTest]:
 
 
 def worker(server: ServerUnderTest) -> Agent:
-    """Return a worker that ends when there is nothing to do."""
+    """Return a worker that ends when the queue is empty."""
     options = WorkerOptions(
         names=(),
         argv=(),

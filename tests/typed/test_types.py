@@ -47,7 +47,7 @@ def all_names() -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with what users write, and no configuration of ours."""
+    """Return a folder with users' modules, without our configuration."""
     found = tmp_path_factory.mktemp("user")
     for name in ("users_module.py", "users_jobs.py", "users_mistakes.py"):
         shutil.copy(HERE / name, found)

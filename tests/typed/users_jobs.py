@@ -25,7 +25,7 @@ from bedrockjobs.testing import capture, eager
 
 @dataclass
 class Size:
-    """What a picture measures."""
+    """The size of a picture."""
 
     width: int
     height: int
@@ -77,7 +77,7 @@ async def slower(number: int) -> int:
 
 @job("look")
 def look(job: Job) -> dict[str, int | str]:
-    """Say what it was given."""
+    """Return its arguments."""
     return {"id": job.id, "who": str(job.data["who"])}
 
 
@@ -135,7 +135,7 @@ async def followed_async(client: AsyncClient) -> list[int]:
 
 
 async def gathered(client: AsyncClient) -> int:
-    """Do the same without blocking."""
+    """The same with coroutines."""
     one: AsyncHandle[list[int]] = await double.using(client=client).aenqueue(number=3)
     numbers: list[int] = await one.wait(timeout=20)
     here: list[int] = await double(4)
@@ -143,7 +143,7 @@ async def gathered(client: AsyncClient) -> int:
 
 
 def mistakes(client: Client) -> list[str]:
-    """Show what is told of arguments that do not fit, and of a function that failed."""
+    """Show the errors for wrong arguments and for a failed function."""
     try:
         resize.using(client=client, retries=-1).enqueue(width=1)
     except InvalidCommand as error:

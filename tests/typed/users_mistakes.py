@@ -1,4 +1,4 @@
-"""What checkers must find in a user's module: each line that ends with `wrong` is one, and no other."""
+"""A module with errors that type checkers must find: exactly the lines that end with `wrong`."""
 
 from bedrockjobs import Client, CreateJob, GetJob
 from bedrockjobs import Nowhere  # wrong

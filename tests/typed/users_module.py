@@ -36,7 +36,7 @@ from bedrockjobs import (
 
 @dataclass(frozen=True)
 class Picture:
-    """What a job is about."""
+    """The data of a job."""
 
     source: str
     width: int
@@ -66,7 +66,7 @@ def order_many(client: Client, pictures: list[Picture]) -> list[int]:
 
 
 def work(client: Client) -> dict[str, int]:
-    """Take what is there, and end it one way or the other."""
+    """Take jobs, and finish or fail them."""
     widths: dict[str, int] = {}
     for job in client.call(GetJobs(name="resize/*", num_results=10, worker="one")).jobs:
         width = width_of(job)
@@ -79,12 +79,12 @@ def work(client: Client) -> dict[str, int]:
 
 
 def width_of(job: JobReply) -> int:
-    """Return what a job's data says."""
+    """Return a field of a job's data."""
     return int(job.data.get("width", 0))
 
 
 def one_by_one(client: Client) -> str:
-    """Take a job, change it, and put it back; without one say why not."""
+    """Take a job, change it, and retry it; without a job, return the reason."""
     try:
         job = client.call(GetJob(name="resize/*"))
         client.call(UpdateJob(job_id=job.job_id, data={"width": 1}))
@@ -100,7 +100,7 @@ def one_by_one(client: Client) -> str:
 
 
 def mistake() -> str:
-    """Make a command that cannot be; every error of the package is of one family."""
+    """Create an invalid command; every error of the package has one base class."""
     try:
         CreateJob(name="")
     except InvalidCommand as error:
@@ -111,7 +111,7 @@ def mistake() -> str:
 
 
 async def look(server: str) -> list[tuple[str, str, str | None]]:
-    """Ask for several things at once."""
+    """Send several commands at once."""
     async with AsyncClient(server) as client:
         runs, jobs = await asyncio.gather(
             client.call(ListRuns(name="resize/*", limit=10)), client.call(ListJobs(limit=10))
@@ -122,6 +122,6 @@ async def look(server: str) -> list[tuple[str, str, str | None]]:
 
 
 def schedule(client: Client) -> list[str]:
-    """Make the schedules of a source what they should be."""
+    """Synchronize the schedules of a source."""
     nightly = JobSpec(name="report/nightly", repeat="CRON TZ=Europe/Berlin 0 2 * * *", catchup="skip")
     return client.call(SyncSchedules(source="reports", schedules=[nightly])).added

@@ -36,7 +36,7 @@ def run_ended(status: str, took_s: float) -> RunEnded:
 
 
 class Work:
-    """Stands for the dispatcher."""
+    """A fake dispatcher."""
 
     pending, commands, commits, waiting = 3, 1_000, 40, 7
 

@@ -37,7 +37,7 @@ class Opened:
         return drawn
 
     def stored(self) -> int:
-        """Return what is in the file."""
+        """Return the stored numbers."""
         with sqlite3.connect(self.path) as other:
             return int(other.execute("SELECT value FROM meta WHERE key = 'nextJobID'").fetchone()[0])
 

@@ -61,19 +61,19 @@ class Table:
         self.add("events", seq=seq, at=AT, kind=kind, **values)
 
     def job(self, job_id: int, **values: Any) -> None:
-        """Add a job that is queued, unless told otherwise."""
+        """Add a job, by default a queued one."""
         values = {"state": "QUEUED", "name": f"j{job_id}", "nextRun": AT, **values}
         self.add("jobs", jobID=job_id, created=AT, **values)
 
     async def ask(self, command: Command[Any]) -> Any:
-        """Return the body of an answer, read; it must have the shape that the command promises."""
+        """Execute a command; return the parsed reply, which must match the command's reply class."""
         found = json.loads((await self.views.answer(command)).body)
         if not isinstance(command, (Query, ListJobs)):
             type(command).reply.model_validate(found)
         return found
 
     async def run_ids(self, **given: Any) -> list[int]:
-        """Return the runIDs that ListRuns answers."""
+        """Return the runIDs of a ListRuns."""
         return [run["runID"] for run in (await self.ask(ListRuns.read(given)))["runs"]]
 
     async def waiting(self, count: int = 1) -> None:

@@ -34,7 +34,7 @@ def fill(table: Table) -> list[tuple[str, str, int]]:
 
 
 def counted(rows: list[tuple[str, str, int]], pattern: str | None) -> dict[str, int]:
-    """Count in the plainest way."""
+    """Count by reading all rows."""
     found = dict.fromkeys((ALL, "QUEUED", "RUNNING", "PAUSED", "FAILED", "FINISHED", "CANCELLED"), 0)
     for state, name, _ in rows:
         if pattern is None or glob(name, pattern):

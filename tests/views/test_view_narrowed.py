@@ -1,6 +1,6 @@
 """A scoped view equals the view of a database without the other names: rows, pages, counts.
 
-Two tables are compared: one with everything, seen by a scope, and one that has nothing but what it sees.
+Two databases are compared: one with all rows, read with a scope, and one with only the rows in scope.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Open = Callable[[str, Scope | None], Awaitable[Table]]
 
 @pytest.fixture
 async def filled(tmp_path: Path) -> AsyncIterator[Open]:
-    """Return a function that fills a table, with what a scope sees or with everything."""
+    """Return a function that fills a database with the rows of a scope or with all rows."""
     opened: list[Table] = []
 
     async def start(label: str, only: Scope | None) -> Table:
@@ -58,7 +58,7 @@ async def filled(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 def fill(table: Table, only: Scope | None) -> None:
-    """Write the same rows for each scope, without those it does not see."""
+    """Write the rows that a scope sees."""
     dice = Random(7)
     table.db.execute("BEGIN")
     for number in range(1, COUNT):
@@ -164,7 +164,7 @@ async def children(found: Families) -> list[int]:
 async def test_children_behind_many_of_others_are_found(
     table: Table, monkeypatch: pytest.MonkeyPatch, *, time_is_over: bool
 ) -> None:
-    """Where the time is over a page says how far it looked, and the next goes on from there."""
+    """If the time runs out, a page returns a cursor, and the next page continues there."""
     assert (states.CHILDREN_COUNTED, states.FAMILY_S) == (10_000, 0.025)
     monkeypatch.setattr(states, "CHILDREN_COUNTED", 10)
     monkeypatch.setattr(states, "FAMILY_S", 0 if time_is_over else 60)
@@ -188,12 +188,12 @@ async def test_children_behind_many_of_others_are_found(
 
 
 def without_all(reply: OverviewReply) -> dict[str, Any]:
-    """Return an overview but for what is told of the whole server."""
+    """Return an overview without its figures about the whole server."""
     return reply.model_dump(exclude={"newest_event", "workers", "taking"})
 
 
 async def rows_of(views: Views, under: str) -> list[tuple[Any, ...]]:
-    """Return the counts of the folds of the queues."""
+    """Return the counts of the folders of queues."""
     folds = await (views.folder.some(f"{under}*", under, 100) if under else views.folder.all(100))
     counts = ("label", "names", "running", "failed", "more", "totals", "incoming", "outgoing", "took")
     return [tuple(getattr(fold, name) for name in counts) for fold in folds.rows]
@@ -202,7 +202,7 @@ async def rows_of(views: Views, under: str) -> list[tuple[Any, ...]]:
 async def test_very_many_names_are_counted_as_far_as_they_are_looked_at(
     filled: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says that there are more, and never looks at more for it."""
+    """The reply says that there are more, without reading more rows for that."""
     monkeypatch.setattr(queues, "NAMES_MAX", 2)
     whole = await filled("whole", None)
     overview = await whole.views.scoped(Scope(["a*"])).standings.overview()
@@ -214,7 +214,7 @@ async def test_very_many_names_are_counted_as_far_as_they_are_looked_at(
 async def test_failures_of_others_do_not_bound_those_that_are_seen(
     filled: Open, patterns: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many failed of other names: as many are looked at as have the beginning of the seen ones."""
+    """Failures of other names do not count: only those with the scope's prefix are examined."""
     assert queues.SET_ASIDE_SCANNED == 50_000
     whole = await filled("whole", None)
     before = await whole.views.scoped(Scope(patterns)).standings.overview()

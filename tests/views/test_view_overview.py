@@ -25,7 +25,7 @@ def job(table: Table, **values: Any) -> None:
 
 
 async def overview(table: Table) -> dict[str, Any]:
-    """Return what Overview answers, without what is wrong and what comes next."""
+    """Return the reply to Overview, without problems and upcoming runs."""
     found = await table.ask(Overview())
     return {key: value for key, value in found.items() if key not in ("problems", "next", "newestEvent")}
 
@@ -99,7 +99,7 @@ async def test_what_is_paused_or_mocked_keeps_nobody_waiting(table: Table) -> No
 async def test_an_overview_counts_no_further_than_it_shows(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a count of all takes too long."""
+    """The counts stop there if counting all takes too long."""
     monkeypatch.setattr(queues, "COUNT_S", 0)
     rows = ((AT, AT, "QUEUED", "a"),) * (COUNTED_MAX + 5)
     table.db.execute("BEGIN")
@@ -118,7 +118,7 @@ async def ranked(table: Table, **given: Any) -> list[tuple[str, int, bool]]:
 
 
 async def test_counts_are_exact_and_names_are_ranked_by_them(table: Table) -> None:
-    """However many names and jobs there are: no count ends at a limit, and no name hides behind others."""
+    """However many names and jobs exist: no count ends at a limit, and no name is left out."""
     rows = [(AT, AT, "QUEUED", f"n{number % 3_000}/x") for number in range(6_000)]
     rows += [(AT, AT, "QUEUED", "z/large")] * (COUNTED_MAX + 5) + [(AT, AT, "QUEUED", "y")] * 230
     rows += [(AT, "2027-01-01 00:00:00", "QUEUED", "later")] * 300
@@ -172,7 +172,7 @@ HELD, RUN, BAD, LATE = "held", "run", "bad", "late"
 def many(table: Table) -> dict[str, int]:
     """Fill a database with names in all columns of a list of queues; return how many jobs each has.
 
-    The later a name comes in the alphabet, the more jobs it has.
+    Names later in the alphabet have more jobs.
     """
     table.add("pauses", pattern=f"{HELD}/*", since=AT)
     counts: dict[str, int] = {}
@@ -208,7 +208,7 @@ COLUMNS = ("ready", "later", "running", "paused", "failed")
 async def test_lists_and_trees_of_very_many_names_are_ranked_by_true_counts(
     table: Table, monkeypatch: pytest.MonkeyPatch, prefix: str
 ) -> None:
-    """In each column; a tree of some names looks further than the first of them."""
+    """This holds in each column, and for a tree of some names."""
     monkeypatch.setattr(name_tree, "NAMES_MAX", 3)
     monkeypatch.setattr(queues, "COUNTED_MAX", 5)
     monkeypatch.setattr(queues, "COUNTS_MAX", 50)
@@ -268,7 +268,7 @@ async def test_a_count_that_is_too_slow_for_its_slice_goes_on_in_smaller_ones(
 async def test_a_count_that_is_not_finished_in_time_is_continued(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the next looks, of which the last one has true ranks."""
+    """The next requests continue it, and the last has the exact ranking."""
     counts = many(table)
     monkeypatch.setattr(queues, "COUNT_SLICE", 7)
     monkeypatch.setattr(queues, "COUNT_S", 0.001)
@@ -296,7 +296,7 @@ async def test_a_count_that_is_not_finished_in_time_is_continued(
 async def test_a_count_that_takes_too_long_leaves_the_one_before(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its age: names would be in the order of the alphabet without it."""
+    """The reply shows its age; without it, names would be in alphabetical order."""
     many(table)
     monkeypatch.setattr(queues, "COUNTED_EACH_TIME", 1)
     before = await ranked(table, name="ready/*")
@@ -308,7 +308,7 @@ async def test_a_count_that_takes_too_long_leaves_the_one_before(
 
 
 def small(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
-    """Let a look at the queue stop early, and not count all of it."""
+    """Make counts of the queue stop early."""
     monkeypatch.setattr(queues, "COUNT_S", 0)
     for name, limit in limits.items():
         monkeypatch.setattr(queues, name, limit)

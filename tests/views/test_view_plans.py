@@ -124,7 +124,7 @@ PATTERNS = {"json_each", "visible"}
 
 @pytest.fixture(params=["empty", "analyzed"])
 def database(request: pytest.FixtureRequest, path: Path) -> Iterator[sqlite3.Connection]:
-    """Return a new database, and one with rows of which SQLite knows the statistics."""
+    """Return a new database, and one with rows and statistics."""
     db = sqlite3.connect(path, isolation_level=None)
     if request.param == "analyzed":
         db.execute("BEGIN")

@@ -229,7 +229,7 @@ def damage_there(_: Path, __: pytest.MonkeyPatch) -> None:
 
 
 def on_insert(table: str, body: str, *, at_commit: bool = False) -> Trouble:
-    """Return SQL that makes PostgreSQL run a trigger for each inserted row."""
+    """Return a fault: a trigger with this body for each row inserted into a table."""
     when = f"BEFORE INSERT ON {table}"
     if at_commit:
         when = f"AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED"
