@@ -35,7 +35,7 @@ async def live() -> AsyncIterator[Live]:
 
 
 def body(outcome: Outcome) -> str:
-    """Return the body of a good answer."""
+    """Return the body of a successful reply."""
     assert isinstance(outcome, Answer), outcome
     return outcome.body
 

@@ -23,10 +23,10 @@ NOW = "2026-11-23 12:00:00"
 
 
 class FakeServer:
-    """Stands for ``Client``: notes each command and gives the next of the answers prepared for its verb."""
+    """A fake ``Client``: records each command and returns the next prepared reply for its verb."""
 
     def __init__(self) -> None:
-        """Begin without answers: each command is answered 200 without a body."""
+        """Start without prepared replies: each command gets 200 without a body."""
         self.asked: list[Command[Any]] = []
         self.addresses: list[str] = []
         self.tries: list[int | None] = []
@@ -36,7 +36,7 @@ class FakeServer:
         self._answers: dict[str, list[Answering]] = {}
 
     def will(self, verb: str, *answers: Answering | dict[str, Any] | str) -> None:
-        """Prepare answers for a verb: an error to raise, or a body as JSON text or as an object."""
+        """Prepare replies for a verb: errors to raise, or bodies as JSON text or as objects."""
         for answer in answers:
             if isinstance(answer, dict):
                 answer = json.dumps(answer)
@@ -47,14 +47,14 @@ class FakeServer:
     def connect(
         self, server: str, tries: int | None = None, files: Mapping[str, Path] | None = None
     ) -> FakeServer:
-        """Stand for ``session.connect``."""
+        """Replace ``session.connect``."""
         self.addresses.append(server)
         self.files.append(dict(files or {}))
         self.tries.append(tries)
         return self
 
     def exchange(self, command: Command[Any]) -> Response:
-        """Stand for ``Client.exchange``."""
+        """Replace ``Client.exchange``."""
         prepared = self._answers.get(type(command).__name__)
         if isinstance(command, Status) and not prepared:
             return Response(200, "OK", {}, json.dumps({"now": NOW}).encode())  # a table asks what time it is
@@ -69,17 +69,17 @@ class FakeServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Note that the client was closed."""
+        """Record that the client was closed."""
         self.closed += 1
 
     @property
     def wired(self) -> list[tuple[str, dict[str, Any]]]:
-        """The commands as they would have travelled."""
+        """Return the commands as they would have been sent."""
         return [(type(command).__name__, json.loads(command.wire())) for command in self.asked]
 
 
 def fake_server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the place of every client the command line makes."""
+    """Replace every client of the command line by a fake."""
     fake = FakeServer()
     monkeypatch.setenv("TZ", "UTC")  # tables show local times
     time.tzset()
@@ -88,7 +88,7 @@ def fake_server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
 
 
 def run(*arguments: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None) -> Result:
-    """Run `bedrockjobs` with these arguments; what it could not handle is raised here."""
+    """Run `bedrockjobs` with these arguments; unhandled exceptions are raised here."""
     result = CliRunner().invoke(main, arguments, input=stdin, env=env, prog_name="bedrockjobs")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -96,5 +96,5 @@ def run(*arguments: str, stdin: str | bytes | None = None, env: dict[str, str] |
 
 
 def sent(server: FakeServer, verb: str) -> list[dict[str, Any]]:
-    """Return what was sent with a verb."""
+    """Return the commands sent with a verb."""
     return [given for name, given in server.wired if name == verb]

@@ -12,7 +12,7 @@ from tests.worker.fake_server import DEADLINE_S
 
 
 class Blocking:
-    """Takes what ``Client`` takes."""
+    """A wrapper with the arguments of ``Client``."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         """Make the client."""
@@ -28,7 +28,7 @@ class Blocking:
 
     @property
     def server(self) -> AnyAddress:
-        """Return the address that is used."""
+        """Return the address in use."""
         return self._client.server
 
     async def call(self, command: Command[Any]) -> Any:

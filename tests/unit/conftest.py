@@ -16,14 +16,14 @@ from bedrockjobs.store.sqlite import SQLiteEngine
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Put a fake in the server's place."""
+    """Replace the server by a fake."""
     monkeypatch.delenv("BEDROCKJOBS_SERVER", raising=False)
     return fake_server(monkeypatch)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, with a file of definitions."""
+    """Change to a folder that contains only a definitions file."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BEDROCKJOBS_BY", "ada")
     Path("jobs.toml").write_text(
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteEngine]:
-    """A database with 300 jobs, open for writing as a server has it."""
+    """Return a database with 300 jobs, open for writing like a server's."""
     monkeypatch.setenv("BEDROCKJOBS_DATABASE", str(tmp_path / "jobs.db"))
     store = SQLiteEngine(tmp_path / "jobs.db", Settings())
     add_jobs(store, 300)
@@ -45,7 +45,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SQLiteEng
 
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Live in another time zone, an hour ahead of UTC in winter."""
+    """Set the local time zone to one that is an hour ahead of UTC in winter."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     yield

@@ -25,14 +25,14 @@ Found = list[dict[str, str]]
 
 
 def offer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the program have the command."""
+    """Register the command."""
     monkeypatch.setitem(main.commands, "doctor", doctor)
     monkeypatch.delenv("BEDROCKJOBS_DATABASE", raising=False)
 
 
 @contextmanager
 def owned(path: Path) -> Iterator[Path]:
-    """Make a database that this process owns, as a server does; yield its path."""
+    """Create a database that this process owns, like a server; yield its path."""
     SQLiteEngine(path, Settings(wal_bytes=0, ballast_bytes=0)).close()
     lock = DatabaseLock(path)
     lock.acquire()
@@ -42,7 +42,7 @@ def owned(path: Path) -> Iterator[Path]:
 
 
 def well(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
-    """Put a server in place that is well, has no workers, and no job that is due."""
+    """Provide a healthy server without workers and without due jobs."""
     fake = fake_server(monkeypatch)
     fake.will("Status", status(path))
     fake.will("Overview", overview())
@@ -51,7 +51,7 @@ def well(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
 
 
 def status(path: Path | str, **more: Any) -> dict[str, Any]:
-    """Return what Status answers."""
+    """Return the reply to Status."""
     now = timestamp(SystemClock().now())
     return {
         "version": "0.1.0",
@@ -71,18 +71,18 @@ def status(path: Path | str, **more: Any) -> dict[str, Any]:
 
 
 def overview(*problems: dict[str, Any], workers: int = 1, **more: Any) -> dict[str, Any]:
-    """Return what Overview answers, as far as it matters here."""
+    """Return the relevant part of the reply to Overview."""
     counts = dict.fromkeys(("ready", "later", "running", "paused", "blocked", "mocked", "failed"), 0)
     return {**counts, "workers": workers, "taking": workers, "more": [], "problems": list(problems), **more}
 
 
 def ago(seconds: float) -> str:
-    """Return the timestamp of a moment in the past."""
+    """Return the timestamp of a time in the past."""
     return timestamp(SystemClock().now() - timedelta(seconds=seconds))
 
 
 def findings(*arguments: str, expect: int = 0) -> Found:
-    """Return what doctor finds, which must end with a status."""
+    """Run doctor; check its exit status and return its findings."""
     result = run("doctor", "-o", "json", *arguments)
     assert result.exit_code == expect, result.stdout + result.stderr
     return list(json.loads(result.stdout))
@@ -94,5 +94,5 @@ def of(found: Found, check: str) -> Found:
 
 
 def not_ok(found: Found) -> Found:
-    """Return what is not well."""
+    """Return the findings other than ok."""
     return [finding for finding in found if finding["level"] != "ok"]

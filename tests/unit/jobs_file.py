@@ -1,4 +1,4 @@
-"""A database file of many jobs: written by the store, read by SQLite alone."""
+"""A database file with many jobs: written by the store, read with plain SQLite."""
 
 from __future__ import annotations
 

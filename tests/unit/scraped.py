@@ -41,12 +41,12 @@ class Work:
     pending, commands, commits, waiting = 3, 1_000, 40, 7
 
     def __init__(self) -> None:
-        """Be well."""
+        """Start healthy."""
         self.health: Any = SimpleNamespace(problem="")
 
 
 class Site:
-    """A database, what a server would know beside it, and its metrics."""
+    """A database, a server's state in memory, and their metrics."""
 
     def __init__(self, path: Path, reader: SQLiteReader, settings: Settings) -> None:
         """Write to the database at ``path``, read it by ``reader``."""
@@ -83,7 +83,7 @@ class Site:
         return self.job(name, LATER, repeat="CRON 0 3 * * *", **more)
 
     def run(self, run_id: int, job_id: int, status: str = "success", **more: Any) -> None:
-        """Add a run of a schedule, which ended if it does."""
+        """Add a run of a schedule, ended or still running."""
         row = {
             "runID": run_id,
             "jobID": job_id,
@@ -99,11 +99,11 @@ class Site:
         self.add("runs", **{**row, **more})
 
     def tick(self, job_id: int, tick: str, outcome: str, reason: str = "") -> None:
-        """Add a row of the ledger."""
+        """Add a row of the tick history."""
         self.add("ticks", jobID=job_id, tick=tick, until=tick, count=1, outcome=outcome, reason=reason)
 
     async def samples(self) -> Samples:
-        """Return what a scrape tells: name, then values of labels, then value."""
+        """Return the samples of a scrape: name, then values of labels, then value."""
         found: Samples = {}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(prometheus, "FRESH_S", 0.0)

@@ -44,7 +44,7 @@ NAMES = ["".join(name) for size in range(6) for name in itertools.product("ab/",
 
 
 def row(name: str, token: str, role: str = "admin", names: str = "[]") -> TokenRow:
-    """Return a token that counts."""
+    """Return a valid token."""
     return TokenRow(name, digest_of(token), role, names, 0, "", "2026-01-01 00:00:00", "", "", "", "[]")
 
 
@@ -54,7 +54,7 @@ FUZZED.set_initial((row("right", RIGHT),), ())
 
 @pytest.fixture
 def access() -> Access:
-    """Return what knows one token among 100."""
+    """Return an ``Access`` with 100 tokens."""
     found = Access(ManualClock(START), Settings(), reachable=False)
     found.set_initial((row("right", RIGHT), *(row(f"t{n}", new_token()) for n in range(99))), ())
     return found
@@ -144,7 +144,7 @@ def test_a_long_text_costs_no_more_than_a_short_one() -> None:
 
 
 def test_a_wrong_token_takes_the_same_steps_as_a_right_one(access: Access) -> None:
-    """By construction: hashed, looked up, compared in constant time, whatever it is."""
+    """Every token is hashed, looked up, and compared in constant time."""
     for token in (RIGHT, RIGHT[:-1] + "!", new_token(), "x"):
         steps: list[str] = []
 
@@ -161,7 +161,7 @@ def test_a_wrong_token_takes_the_same_steps_as_a_right_one(access: Access) -> No
 
 
 def test_the_time_of_a_wrong_token_tells_nothing_of_right_ones(access: Access) -> None:
-    """One that shares all but its last character with a right one takes as long as any other."""
+    """A token that differs from a valid one only in its last character takes as long as any other."""
 
     def took(token: str) -> float:
         begun = perf_counter()

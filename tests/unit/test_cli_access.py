@@ -13,7 +13,7 @@ from bedrockjobs.base.errors import Forbidden
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    """Put a fake in the place of the server."""
+    """Replace the server by a fake."""
     for name in ("TOKEN", "TOKEN_FILE", "CA", "CERT", "KEY"):
         monkeypatch.delenv(f"BEDROCKJOBS_{name}", raising=False)
     return fake_server(monkeypatch)

@@ -1,4 +1,4 @@
-"""`bedrockjobs apply`: what is shown, what is asked and what is sent."""
+"""`bedrockjobs apply`: the displayed changes, the confirmation, and the commands sent."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SENT = [{"name": "a", "repeat": "CRON 5m", "cmd": "make"}, {"name": "b", "repeat
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """A server that notes what it is asked."""
+    """Return a server that records its requests."""
     return fake_server(monkeypatch)
 
 
 def test_apply_shows_the_difference_and_then_makes_it(server: FakeServer, folder: Path) -> None:
-    """Both times with the whole list, under the file's name; what is added paused is paused before."""
+    """Preview and change both send the whole list; paused schedules are paused first."""
     server.will("SyncSchedules", DIFFERENCE, DIFFERENCE)
     result = run("apply", "jobs.toml", "--yes")
     assert result.exit_code == 0, result.stderr
@@ -54,7 +54,7 @@ def test_apply_shows_the_difference_and_then_makes_it(server: FakeServer, folder
     ],
 )
 def test_a_dry_run_changes_nothing(server: FakeServer, folder: Path, form: str, shown: str) -> None:
-    """It only shows."""
+    """It only shows the changes."""
     server.will("SyncSchedules", json.dumps(DIFFERENCE, separators=(",", ":")))
     server.will("ListJobs", JOBS)
     result = run("apply", "jobs.toml", "--dry-run", "-o", form)
@@ -63,7 +63,7 @@ def test_a_dry_run_changes_nothing(server: FakeServer, folder: Path, form: str, 
 
 
 def test_without_a_terminal_nobody_is_asked(server: FakeServer, folder: Path) -> None:
-    """And nothing is done without --yes."""
+    """Nothing is done without --yes."""
     server.will("SyncSchedules", DIFFERENCE)
     server.will("ListJobs", {"jobs": []})
     result = run("apply", "jobs.toml")
@@ -82,7 +82,7 @@ def test_a_person_is_asked(
     asked: int,
     exit_code: int,
 ) -> None:
-    """No means that nothing is done."""
+    """If the answer is no, nothing is done."""
 
     def confirm(text: str, **_: Any) -> None:
         assert "jobs.toml" in text
@@ -98,7 +98,7 @@ def test_a_person_is_asked(
 
 
 def test_nothing_to_change_is_no_question(server: FakeServer, folder: Path) -> None:
-    """And no second command."""
+    """And the second command is not sent."""
     server.will("SyncSchedules", NOTHING)
     result = run("apply", "jobs.toml")
     assert (result.exit_code, result.stdout) == (0, "Nothing to change: 1 schedule unchanged.\n")
@@ -106,7 +106,7 @@ def test_nothing_to_change_is_no_question(server: FakeServer, folder: Path) -> N
 
 
 def test_whose_schedules_they_are(server: FakeServer, folder: Path) -> None:
-    """The option, else what the file says, else its name; stdin has none."""
+    """The source is the option, else the file's `source`, else its name; stdin has none."""
     Path("named.yaml").write_text("source: team\nschedules: []\n")
     server.will("SyncSchedules", NOTHING, NOTHING, NOTHING, NOTHING)
     assert run("apply", "named.yaml").exit_code == 0
@@ -119,7 +119,7 @@ def test_whose_schedules_they_are(server: FakeServer, folder: Path) -> None:
 
 
 def test_a_file_with_too_many_schedules(server: FakeServer, folder: Path) -> None:
-    """It is refused before the server is asked, with the number there may be."""
+    """It is refused, with the limit, before a request is sent."""
     entries = [{"name": f"s{at}", "schedule": "5m"} for at in range(SCHEDULES_PER_SYNC_MAX + 1)]
     Path("many.json").write_text(json.dumps(entries))
     result = run("apply", "many.json")
@@ -128,7 +128,7 @@ def test_a_file_with_too_many_schedules(server: FakeServer, folder: Path) -> Non
 
 
 def test_what_changes_unseen_is_the_data(server: FakeServer, folder: Path) -> None:
-    """A server keeps the data of a definition beside that of the job."""
+    """The server stores the data of a definition in addition to the job's data."""
     server.will("SyncSchedules", {**DIFFERENCE, "added": [], "removed": []})
     server.will("ListJobs", {"jobs": [{"name": "b", "repeat": "CRON @daily", "priority": 500}]})
     assert f"~ b\n    {apply_module.DATA_CHANGES}\n" in run("apply", "jobs.toml", "--dry-run").stdout
@@ -151,7 +151,7 @@ def test_what_changes_unseen_is_the_data(server: FakeServer, folder: Path) -> No
 def test_what_would_change_is_told_by_attribute(
     keys: dict[str, Any], job: dict[str, str], lines: list[str]
 ) -> None:
-    """Data that the definition does not give is the job's own."""
+    """Data that the definition does not contain belongs to the job."""
     definition = definition_of({"name": "a", "schedule": "@daily", **keys}, "here")
     there = {"repeat": '"CRON @daily"', "priority": "500", "data": "{}", **job}
     assert attributes_changed(definition, {key: RawJSON(text) for key, text in there.items()}) == lines
@@ -169,7 +169,7 @@ def test_what_would_change_is_told_by_attribute(
 def test_files_that_cannot_be_read(
     server: FakeServer, folder: Path, file: str, text: str | bytes | None, why: str
 ) -> None:
-    """No server is asked."""
+    """No request is sent."""
     if text is not None:
         Path(file).write_bytes(text.encode() if isinstance(text, str) else text)
     result = run("apply", file)
@@ -179,7 +179,7 @@ def test_files_that_cannot_be_read(
 
 
 def test_a_refusal_of_the_server(server: FakeServer, folder: Path) -> None:
-    """Ends it with its words, and nothing is paused before."""
+    """It ends the command with the server's message, and nothing is paused before."""
     server.will("SyncSchedules", WrongState("Not this source's", "a exists without this source"))
     result = run("apply", "jobs.toml", "--yes")
     assert result.exit_code == 4
@@ -189,7 +189,7 @@ def test_a_refusal_of_the_server(server: FakeServer, folder: Path) -> None:
 
 @pytest.mark.parametrize(("flag", "head"), [("--no-prune", ""), ("--yes", "prune = false\n")])
 def test_apply_without_pruning(server: FakeServer, folder: Path, flag: str, head: str) -> None:
-    """By its option, or as the file says."""
+    """By its option, or by `prune` of the file."""
     Path("few.toml").write_text(f"{head}schedules = []\n")
     server.will("SyncSchedules", NOTHING)
     assert run("apply", "few.toml", flag).exit_code == 0
@@ -212,7 +212,7 @@ def test_apply_without_pruning(server: FakeServer, folder: Path, flag: str, head
 def test_a_file_with_an_error_removes_nothing(
     server: FakeServer, folder: Path, name: str, text: str, why: str
 ) -> None:
-    """The server is not even asked."""
+    """No request is sent."""
     Path(name).write_text(text)
     result = run("apply", name, "--yes")
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""`bedrockjobs apply`: every error of its files at once, files together, rules beside schedules."""
+"""`bedrockjobs apply`: all errors of its files at once, several files, rules and schedules."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ FIVE_JSON = """\
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """A server that notes what it is asked."""
+    """Return a server that records its requests."""
     return fake_server(monkeypatch)
 
 
 def test_five_errors_are_told_at_once_with_their_lines(server: FakeServer, folder: Path) -> None:
-    """Of schedules and rules, in the order of the file; the server is not asked."""
+    """Errors of schedules and rules, in the order of the file; no request is sent."""
     Path("shop.toml").write_text(FIVE_TOML)
     result = run("apply", "shop.toml", "--yes")
     assert (result.exit_code, server.asked) == (2, [])
@@ -112,7 +112,7 @@ def test_errors_of_all_files_are_told(server: FakeServer, folder: Path) -> None:
 
 
 def test_files_of_one_source_are_taken_together(server: FakeServer, folder: Path) -> None:
-    """So that the second does not remove what the first has added; a name in both is an error."""
+    """The second file must not remove the schedules of the first; a name in both is an error."""
     Path("a.toml").write_text("source = 's'\n[[schedules]]\nname = 'a'\nschedule = '5m'\n")
     Path("b.toml").write_text("source = 's'\nprune = false\n[[schedules]]\nname = 'b'\nschedule = '5m'\n")
     server.will("SyncSchedules", NOTHING)
@@ -142,7 +142,7 @@ THERE = {
 
 
 def test_the_whole_of_a_change_is_shown_before_one_question(server: FakeServer, folder: Path) -> None:
-    """Schedules and rules, with what changes of each."""
+    """It shows each schedule and rule with its changes."""
     Path("f.toml").write_text(RULES + "[[schedules]]\nname = 'a'\nschedule = '5m'\nretries = 2\n")
     server.will("SyncSchedules", {**NOTHING, "added": ["a"]})
     server.will("SyncRules", {**NOTHING, "changed": ["n"], "removed": ["old"]})
@@ -207,7 +207,7 @@ to = "mailto:a@b.example"
 
 
 def test_what_only_a_server_finds_is_told_at_once_with_its_lines(server: FakeServer, folder: Path) -> None:
-    """Of all files, schedules and rules; nobody is asked and nothing is changed."""
+    """Errors in all files, schedules and rules; there is no confirmation and no change."""
     Path("one.toml").write_text(ONLY_THE_SERVER_KNOWS)
     Path("two.yaml").write_text("source: t\nschedules:\n- name: c\n  schedule: 5m\n")
 
@@ -262,7 +262,7 @@ def written(file: str, given: dict[str, Any]) -> str:
 def test_a_name_of_two_sources_is_an_error(
     server: FakeServer, folder: Path, kind: str, first: str, second: str
 ) -> None:
-    """Which the server could only tell once the first one is there."""
+    """The server could report it only after the first one exists."""
     files = [written(file, ENTRY[kind]) for file in (first, second)]
     result = run("apply", *files, "--yes")
     assert (result.exit_code, server.asked) == (2, [])

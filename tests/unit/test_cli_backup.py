@@ -1,4 +1,4 @@
-"""`bedrockjobs backup`: what a copy holds while jobs are written, and what is refused."""
+"""`bedrockjobs backup`: the content of a copy made during writes, and refusals."""
 
 from __future__ import annotations
 

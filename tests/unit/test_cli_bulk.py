@@ -20,7 +20,7 @@ DONE = Response(200, "OK")
 
 
 def jobs(*names: str, **more: Any) -> dict[str, Any]:
-    """Return an answer to ListJobs: jobs of these names from jobID 1 on."""
+    """Return a reply to ListJobs: jobs of these names, with jobIDs from 1."""
     return {
         "jobs": [
             {"jobID": at, "name": name, "data": {}, "created": "2026-11-20 00:00:00", "lastRun": "", **more}
@@ -65,7 +65,7 @@ def test_what_happened_is_one_line(fake: FakeServer) -> None:
 
 
 def test_cancel_counts_each_outcome(fake: FakeServer) -> None:
-    """Runs of many jobs are not waited for."""
+    """The command does not wait for the runs of many jobs."""
     fake.will("ListJobs", jobs("a", "b", "c"))
     fake.will("CancelJob", {"runID": 3}, DONE, NotFound("Cannot cancel a job without a parent"))
     result = run("job", "cancel", "--name", "*", "-y", "--delete", "-o", "json")
@@ -134,7 +134,7 @@ def test_what_was_done_before_the_server_went_away_is_told(fake: FakeServer) -> 
 
 
 def test_jobs_are_chosen_by_time_tag_and_text(fake: FakeServer) -> None:
-    """All that is given must hold; the time is that of the last run, or of the making."""
+    """All conditions must be met; the time is that of the last run, or else of the creation."""
     found = jobs("old", "ran", "text", "ERROR", "tag", "made")["jobs"]
     found[1]["lastRun"] = found[5]["created"] = "2026-11-23 11:00:00"
     found[2]["data"], found[3]["error"], found[4]["tags"] = {"to": "Ada@x"}, "for ada", ["x", "y"]

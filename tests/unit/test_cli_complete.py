@@ -16,7 +16,7 @@ from bedrockjobs.commands import Command
 
 
 def completed(*words: str) -> list[str]:
-    """Return what completes the last word."""
+    """Return the completions of the last word."""
     *before, incomplete = words
     shell = ShellComplete(main, {}, "bedrockjobs", "_BEDROCKJOBS_COMPLETE")
     return [item.value for item in shell.get_completions(before, incomplete)]

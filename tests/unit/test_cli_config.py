@@ -47,7 +47,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """Put a server in place that notes its settings."""
+    """Install a fake server that records its settings."""
     seen: list[Settings] = []
     module = ModuleType("bedrockjobs.server")
     module.run_server = lambda settings, _: seen.append(settings) or 0  # type: ignore[attr-defined]
@@ -332,7 +332,7 @@ def test_every_option_of_both_programs_has_its_variable(program: click.Command, 
 
 
 def test_a_text_of_another_form_is_told_what_was_expected_and_no_secret(tmp_path: Path) -> None:
-    """In words, not as a regular expression, for each setting that has one."""
+    """The error describes the form in words, not as a regular expression, for each setting that has one."""
     texts = [name for name, info in Settings.model_fields.items() if _has_pattern(info)]
     assert sorted(texts) == sorted(PATTERNS)
     lines = "".join(f'{name} = "\\n secret"\n' for name in texts)

@@ -1,4 +1,4 @@
-"""`bedrockjobs doctor`: what it finds of the server, its clock, workers and jobs, and the exit status."""
+"""`bedrockjobs doctor`: findings about the server, its clock, workers and jobs, and the exit status."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from bedrockjobs.store import schema
 
 @pytest.fixture(autouse=True)
 def command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the program have the command."""
+    """Register the command."""
     offer(monkeypatch)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """Return a database that this process owns, as a server does."""
+    """Return a database that this process owns, like a server."""
     with owned(tmp_path / "jobs.db") as path:
         yield path
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
-    """Return a server that is well, has no workers, and no job that is due."""
+    """Return a healthy server without workers and without due jobs."""
     return well(monkeypatch, path)
 
 
@@ -134,7 +134,7 @@ def test_a_clock_that_was_set_back_is_a_warning(server: FakeServer, path: Path) 
 
 
 def problem(kind: str, detail: str, name: str = "", since: str = "") -> dict[str, Any]:
-    """Return something that is wrong."""
+    """Return a problem."""
     return {"kind": kind, "name": name, "count": 1, "since": since, "detail": detail}
 
 
@@ -143,7 +143,7 @@ Ask = Callable[..., Found]
 
 @pytest.fixture
 def told(server: FakeServer, path: Path) -> Ask:
-    """Return a function that lets the server tell of problems, and returns what is found of one check."""
+    """Return a function that makes the server report problems and returns the findings of one check."""
 
     def found(check: str, *problems: dict[str, Any], expect: int = 0, **more: Any) -> Found:
         server._answers.clear()

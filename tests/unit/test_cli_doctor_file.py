@@ -1,4 +1,4 @@
-"""`bedrockjobs doctor`: what it finds of the database file, and which file it looks at."""
+"""`bedrockjobs doctor`: findings about the database file, and which file it checks."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tests.damage import spoil
 
 @pytest.fixture(autouse=True)
 def command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the program have the command."""
+    """Register the command."""
     offer(monkeypatch)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """Return a database that this process owns, as a server does."""
+    """Return a database that this process owns, like a server."""
     with owned(tmp_path / "jobs.db") as path:
         yield path
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
-    """Return a server that is well, has no workers, and no job that is due."""
+    """Return a healthy server without workers and without due jobs."""
     return well(monkeypatch, path)
 
 

@@ -13,7 +13,7 @@ AT = "2026-11-21 09:00:00"
 
 
 def failure(number: int, seen: str = "", by: str = "") -> dict[str, Any]:
-    """Return a failure as the server answers it."""
+    """Return a failure as in the server's reply."""
     return {
         "id": number,
         "name": "a",

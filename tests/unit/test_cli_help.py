@@ -89,7 +89,7 @@ OF_SEVERAL_KINDS = {
 def commands(
     command: click.Command, path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Go through a command and all below it."""
+    """Yield a command and all its subcommands."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -104,7 +104,7 @@ IDS = [" ".join(path) or "bedrockjobs" for path, _ in ALL]
 
 
 def options(command: click.Command) -> Iterator[tuple[str, str]]:
-    """Go through the options that take a value, and what they say that it looks like."""
+    """Yield the options that take a value, with the displayed form of the value."""
     context = click.Context(command)
     for option in command.params:
         if isinstance(option, click.Option) and not (option.is_flag or option.count):
@@ -130,7 +130,7 @@ def test_an_option_takes_the_same_everywhere() -> None:
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=IDS)
 def test_a_help_is_whole(path: Path, command: click.Command) -> None:
-    """No default that is nothing, no type of the library's; its examples are commands of ours."""
+    """It shows no empty default and no type name of the library; its examples are our commands."""
     if command is worker:
         shown = CliRunner().invoke(worker, ["--help"], terminal_width=WIDTH).stdout
     else:
@@ -153,7 +153,7 @@ def test_both_programs_say_their_version_alike() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_a_command_can_be_copied(name: str) -> None:
-    """It stands on one line, and its pairs are what the command takes."""
+    """It is on one line, and the command accepts its attributes."""
     kind = COMMANDS[name]
     pairs = example_pairs(kind)
     typed = shlex.join(["bedrockjobs", "call", name, *pairs])

@@ -17,7 +17,7 @@ NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": ["a"]}
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """A server that notes what it is asked."""
+    """Return a server that records its requests."""
     return fake_server(monkeypatch)
 
 
@@ -40,7 +40,7 @@ AFTER = ("--after", "2026-11-21 12:00:00")
 
 
 def test_old_and_new_times_side_by_side(server: FakeServer, folder: Path) -> None:
-    """With what differs and why."""
+    """With the differences and their reasons."""
     Path("jobs.json").write_text(CRONKEN)
     result = run("import", "cronken", "jobs.json", *AFTER, "--times", "2")
     assert result.exit_code == 0, result.stderr
@@ -69,7 +69,7 @@ held (job 2, line 1)
 
 
 def test_the_report_as_json(server: FakeServer, folder: Path) -> None:
-    """The same for programs."""
+    """The same content as JSON."""
     result = run(
         "import", "cronken", "-", "--weekday-0", "monday", *AFTER, "--times", "1", "-o", "json", stdin=CRONKEN
     )
@@ -88,7 +88,7 @@ def test_the_report_as_json(server: FakeServer, folder: Path) -> None:
 
 
 def test_what_is_written_can_be_applied(server: FakeServer, folder: Path) -> None:
-    """Comments, pauses and options included; the file is never replaced unasked."""
+    """Including comments, pauses and options; an existing file is replaced only on request."""
     Path("jobs.json").write_text(CRONKEN)
     arguments = ("import", "cronken", "jobs.json", "--zone", "Europe/Berlin", "--to", "new.toml")
     result = run(*arguments)
@@ -114,7 +114,7 @@ def test_what_is_written_can_be_applied(server: FakeServer, folder: Path) -> Non
 
 
 def test_one_that_cannot_be_imported_holds_up_all(server: FakeServer, folder: Path) -> None:
-    """Unless it is left out on purpose."""
+    """Unless `--skip-bad` leaves it out."""
     Path("tab").write_text(BAD)
     result = run("import", "crontab", "tab", "--to", "new.toml", "--apply", "--yes")
     assert result.exit_code == 1
@@ -128,7 +128,7 @@ def test_one_that_cannot_be_imported_holds_up_all(server: FakeServer, folder: Pa
 
 
 def test_a_column_of_users_is_seen_unless_denied(server: FakeServer, folder: Path) -> None:
-    """By the path or by its users; it is said."""
+    """It is detected by the path or by the users' names, and reported."""
     Path("cron.d").mkdir()
     Path("cron.d/app").write_text("17 * * * * deploy /opt/a b\n")
     Path("tab").write_text("17 * * * * root /opt/a b\n")
@@ -146,7 +146,7 @@ def test_a_column_of_users_is_seen_unless_denied(server: FakeServer, folder: Pat
 
 
 def test_each_cron_is_read_by_its_rule(server: FakeServer, folder: Path) -> None:
-    """--cron says which one ran the file."""
+    """--cron names the implementation that ran the file."""
     Path("tab").write_text("*/5 * * * * * * beat\n")
     refused = run("import", "crontab", "tab")
     assert refused.exit_code == 1
@@ -156,7 +156,7 @@ def test_each_cron_is_read_by_its_rule(server: FakeServer, folder: Path) -> None
 
 
 def test_what_was_left_out_is_never_removed(server: FakeServer, folder: Path) -> None:
-    """Neither by the import itself nor by the file that it writes, which names what it lacks."""
+    """Neither by the import nor by the file that it writes, which lists what it lacks."""
     Path("tab").write_text(BAD)
     server.will("SyncSchedules", {**NOTHING, "added": ["good"]}, {**NOTHING, "added": ["good"]})
     result = run("import", "crontab", "tab", "--skip-bad", "--to", "new.toml", "--apply", "--yes")
@@ -172,7 +172,7 @@ def test_what_was_left_out_is_never_removed(server: FakeServer, folder: Path) ->
 
 
 def test_a_file_without_any_schedule_changes_nothing(server: FakeServer, folder: Path) -> None:
-    """It may be the wrong file, and everything of the source would go."""
+    """It may be the wrong file, and all schedules of the source would be removed."""
     Path("other").write_text("# nothing\n")
     for way in (("--apply", "--yes"), ("--to", "new.toml")):
         result = run("import", "crontab", "other", *way)
@@ -185,7 +185,7 @@ def test_a_file_without_any_schedule_changes_nothing(server: FakeServer, folder:
 @pytest.mark.parametrize("kind", ["crontab", "cronken", "castle", "ftl", "luci"])
 @pytest.mark.parametrize("text", ["[" * 50_000, "{" * 50_000, "a {" * 50_000, " " * 15_000_000], ids=range(4))
 def test_no_import_ends_in_a_traceback(server: FakeServer, folder: Path, kind: str, text: str) -> None:
-    """What nests without end and what is too long is an error in a sentence."""
+    """Input that is too deep or too long gives an error message."""
     Path("hostile").write_text(text)
     result = run("import", kind, "hostile", "--apply", "--yes")
     assert result.exit_code in (1, 2)
@@ -194,7 +194,7 @@ def test_no_import_ends_in_a_traceback(server: FakeServer, folder: Path, kind: s
 
 
 def test_import_applies(server: FakeServer, folder: Path) -> None:
-    """As apply does, under a source of its own."""
+    """Like apply, with its own source."""
     Path("jobs.json").write_text(CRONKEN)
     server.will("SyncSchedules", {**NOTHING, "added": ["held", "report"]}, {**NOTHING, "added": ["held"]})
     result = run("import", "cronken", "jobs.json", "--apply", "--yes", "--source", "old", "-o", "name")
@@ -204,7 +204,7 @@ def test_import_applies(server: FakeServer, folder: Path) -> None:
 
 
 def test_a_loop_is_a_job_and_no_schedule(server: FakeServer, folder: Path) -> None:
-    """It is created by its name; the file says how."""
+    """It is created as a job; a comment in the file shows the command."""
     Path("luci.cfg").write_text(LUCI)
     server.will("SyncSchedules", {**NOTHING, "unchanged": []})
     server.will("CreateJob", {"jobID": 7})
@@ -230,7 +230,7 @@ def test_a_loop_is_a_job_and_no_schedule(server: FakeServer, folder: Path) -> No
 
 
 def test_what_no_definition_can_say_is_refused(server: FakeServer, folder: Path) -> None:
-    """Names that are too long, two of one name."""
+    """Such as names that are too long, or used twice."""
     lines = [f"castle-cron add {name} '@daily' x\n" for name in ("x" * 256, "a", "a")]
     Path("jobs.sh").write_text("".join(lines))
     result = run("import", "castle", "jobs.sh")
@@ -254,14 +254,14 @@ def test_what_no_definition_can_say_is_refused(server: FakeServer, folder: Path)
 def test_imports_that_cannot_begin(
     server: FakeServer, folder: Path, arguments: tuple[str, ...], text: str, why: str
 ) -> None:
-    """Are wrong usage, said in a sentence."""
+    """They are usage errors, with a message."""
     result = run("import", *arguments, stdin=text)
     assert result.exit_code == 2
     assert why in result.stderr
 
 
 def test_the_other_readers(server: FakeServer, folder: Path) -> None:
-    """Each by its name, with its own options."""
+    """Each reader has a subcommand with its own options."""
     crontab = run("import", "crontab", "-", "--system", "--zone", "Asia/Tokyo", stdin="0 9 * * * root x\n")
     assert "here:  CRON TZ=Asia/Tokyo 0 9 * * *" in crontab.stdout
     castle = run("import", "castle", "-", "--zone", "Asia/Tokyo", stdin="castle-cron add a '0 9 * * *' x")

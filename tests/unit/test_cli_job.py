@@ -1,4 +1,4 @@
-"""`bedrockjobs job ...`: which command an argument list becomes, what is shown, how the process ends."""
+"""`bedrockjobs job ...`: the command for each argument list, its output, and the exit status."""
 
 from __future__ import annotations
 

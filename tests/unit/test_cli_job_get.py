@@ -1,4 +1,4 @@
-"""`bedrockjobs job get` and `job list`: what is asked for, how a wait ends, what is shown."""
+"""`bedrockjobs job get` and `job list`: requests, ends of waits, and output."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def test_get_without_a_wait_finds_nothing(fake: FakeServer) -> None:
 
 
 class WaitingServer:
-    """Answers a wait with 404, after all of it or at once, on a clock of its own."""
+    """A fake server that answers a wait with 404, at once or after the timeout, on its own clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, patient: bool) -> None:
-        """Put the clock in place."""
+        """Install the clock."""
         self.now = 1000.0
         self.patient = patient
         monkeypatch.setattr(job, "SystemClock", lambda: self)
@@ -56,7 +56,7 @@ class WaitingServer:
         return self.now
 
     def __call__(self, command: Command[Any]) -> Response:
-        """Wait and find nothing."""
+        """Wait until the timeout, and reply 404."""
         if self.patient:
             self.now += (command.timeout or 0) / 1000
         raise NotFound("No job found")

@@ -1,4 +1,4 @@
-"""`bedrockjobs migrate`: older databases, those of Bedrock, and what is refused."""
+"""`bedrockjobs migrate`: older databases, databases of Bedrock, and refusals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERSION_1 = (Path(__file__).parents[1] / "runs" / "schema_1.sql").read_text()
 
 
 def bedrock(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """Make a database as the original has it; a row's left-out values are those of a plain queued job."""
+    """Create a database of the original; missing values of a row are those of a plain queued job."""
     path.unlink(missing_ok=True)
     plain = {
         "created": STAMP,

@@ -14,7 +14,7 @@ NOW = {"now": "2026-11-23 10:00:00"}
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Stand for the server."""
+    """Return a fake server."""
     return fake_server(monkeypatch)
 
 

@@ -36,7 +36,7 @@ OTHER = raw_record('{"jobID":12,"state":"FAILED","name":"日本語","data":{},"n
 
 
 class Terminal(io.StringIO):
-    """Looks like a terminal to whoever writes."""
+    """A stream that claims to be a terminal."""
 
     encoding = "utf-8"
 
@@ -428,7 +428,7 @@ ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, .
 
 
 def on_terminal(*arguments: str) -> list[str]:
-    """Run the program with a terminal as stdout and return the lines that this shows, without colours."""
+    """Run the program with a terminal as stdout; return the visible lines, without colours."""
     screen = Terminal()
     with redirect_stdout(screen):
         main.main(list(arguments), prog_name="bedrockjobs", standalone_mode=False)
@@ -436,7 +436,7 @@ def on_terminal(*arguments: str) -> list[str]:
 
 
 def prepare(fake: FakeServer, command: tuple[str, ...]) -> tuple[str, ...]:
-    """Let the fake answer a command, and return what must be shown of it."""
+    """Prepare a fake reply; return the text that must be shown."""
     answers, whole = ASKED[command]
     for verb, bodies in answers.items():
         fake.will(verb, *bodies)
@@ -565,7 +565,7 @@ def test_what_explains_a_job_breaks_no_words(
 def test_a_query_loses_nothing_on_a_narrow_terminal(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its texts are wrapped; if even so it is too wide, each record gets lines of its own."""
+    """Its texts are wrapped; if it is still too wide, each record is shown on several lines."""
     monkeypatch.setenv("COLUMNS", "60")
     record = {"jobID": 1234567, "status": "terminated", "error": f"{'word ' * 30}\n{TRACEBACK}"}
     for count, header in ((1, True), (9, False)):

@@ -97,7 +97,7 @@ def test_what_was_revoked_since_the_backup_stays_so(
 
 
 def test_the_log_of_the_old_database_goes_with_it(backup: Path, tmp_path: Path) -> None:
-    """A log that stayed would be played into what was restored."""
+    """A remaining log would be replayed into the restored database."""
     jobs = tmp_path / "jobs.db"
     writer = SQLiteEngine(jobs, Settings())
     add_jobs(writer, 20)
@@ -234,7 +234,7 @@ PLANTED = (
 
 
 def test_a_restored_file_has_the_objects_of_this_schema_and_no_others(backup: Path, tmp_path: Path) -> None:
-    """All that a file may bring along: triggers, views, tables, indexes, columns, and what it lacks."""
+    """Foreign triggers, views, tables, indexes and columns are removed, and missing ones are created."""
     rows = [rows_of(backup, f"SELECT * FROM {table.name}") for table in tables()]
     execute(backup, "INSERT INTO logins (digest, token, created, expires) VALUES ('d', 't', '', '')")
     for sql in (PLANTED[3], *PLANTED[:3], *PLANTED[4:]):

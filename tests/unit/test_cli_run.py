@@ -1,4 +1,4 @@
-"""`bedrockjobs run ...` and `events`: lists, output that is followed, and stopping."""
+"""`bedrockjobs run ...` and `events`: lists, followed output, and stopping."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ RUN = {
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Note each pause of a follower instead of making it."""
+    """Record each pause of a follower instead of sleeping."""
     found: list[float] = []
     monkeypatch.setattr(lookup.time, "sleep", found.append)
     return found
 
 
 def output(first: int, *lines: str, status: str = "running", ended: bool = False) -> dict[str, Any]:
-    """Return an answer to ReadOutput."""
+    """Return a reply to ReadOutput."""
     listed = [
         {"seq": first + at, "at": "2026-11-21 08:00:01.5", "stream": "err" if at else "out", "line": line}
         for at, line in enumerate(lines)
@@ -106,7 +106,7 @@ def test_show_leaves_out_what_says_nothing(fake: FakeServer) -> None:
 
 
 def test_a_table_has_the_line_of_an_error_that_says_what_was_wrong(fake: FakeServer) -> None:
-    """`show` has all lines, but for what the run printed last if that stands below."""
+    """`show` prints all lines, except the last output if that is shown below."""
     failed = {**RUN, "error": "SIGTERM\na\tb\n\x1b[2J\n"}
     traceback = {**RUN, "error": 'Traceback (most recent call last):\n  File "x"\nValueError: y'}
     fake.will("ListRuns", {"runs": [failed]})
@@ -233,7 +233,7 @@ def test_one_way_to_name_a_run_is_enough(arguments: list[str], fake: FakeServer)
 
 
 def test_the_run_of_a_job_is_stopped_by_the_jobs_name(fake: FakeServer) -> None:
-    """Looked up as elsewhere; a name of several jobs is refused, and nothing is stopped."""
+    """The name is looked up; if several jobs have it, the command is refused, and nothing is stopped."""
     fake.will("ListJobs", {"jobs": [{"jobID": 7, "name": "backup"}]})
     assert run("run", "kill", "--job", "backup", "--by", "ann").exit_code == 0
     assert fake.wired[-1] == ("KillRun", {"jobID": 7, "by": "ann"})
@@ -328,7 +328,7 @@ def test_a_table_has_a_persons_words_and_json_those_of_the_wire(fake: FakeServer
 
 
 def deletion(*numbers: int, before: int | None = None, running: int = 0, events: int = 0) -> dict[str, Any]:
-    """Return an answer to DeleteRuns."""
+    """Return a reply to DeleteRuns."""
     runs = [
         {
             "runID": number,

@@ -39,13 +39,13 @@ INVALID = {"valid": False, "errors": ["minute '61': expected 0-59"], "warnings":
 
 @pytest.fixture
 def fake(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> FakeServer:
-    """Tell times in UTC."""
+    """Show times in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     return fake
 
 
 def sent(fake: FakeServer, verb: str) -> list[dict[str, Any]]:
-    """Return what was sent of one command."""
+    """Return the parameters sent with a command."""
     return [given for name, given in fake.wired if name == verb]
 
 
@@ -430,7 +430,7 @@ def test_a_race_of_two_who_add_makes_no_second_schedule(fake: FakeServer) -> Non
 
 
 def test_an_update_tells_the_next_run_that_the_server_has(fake: FakeServer) -> None:
-    """A tick that is due stays due, whatever the new expression says."""
+    """A due tick stays due, whatever the new expression is."""
     due = {**SCHEDULE, "nextRun": "2026-11-20 08:00:00"}
     fake.will("ListSchedules", {"schedules": [SCHEDULE]}, {"schedules": [due]})
     fake.will("ValidateSchedule", VALID)

@@ -14,7 +14,7 @@ from bedrockjobs.cli.settings_sources import option_name, variable_name
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """Put a server in place that notes its settings and ends with 69."""
+    """Install a fake server that records its settings and exits with 69."""
     seen: list[Settings] = []
     module = ModuleType("bedrockjobs.server")
     module.run_server = lambda settings, _: seen.append(settings) or 69  # type: ignore[attr-defined]

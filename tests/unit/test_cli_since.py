@@ -15,7 +15,7 @@ from bedrockjobs.client import Response
 
 
 def runs(*started: str) -> dict[str, Any]:
-    """Return an answer to ListRuns, the newest first."""
+    """Return a reply to ListRuns, newest first."""
     listed = [
         {"runID": 100 - at, "started": each, "ended": "", "error": ""} for at, each in enumerate(started)
     ]
@@ -23,7 +23,7 @@ def runs(*started: str) -> dict[str, Any]:
 
 
 def test_runs_since_then_end_with_the_first_older_one(fake: FakeServer) -> None:
-    """The server is not asked for the pages behind it, and nothing says that there may be more."""
+    """Later pages are not requested, and there is no hint that there may be more."""
     fake.will("ListRuns", runs("2026-11-23 11:00:00", "2026-11-23 10:30:00", "2026-11-23 09:00:00"))
     result = run("run", "list", "--since", "2h", "--limit", "3", "-o", "name")
     assert (result.stdout.split(), result.stderr) == (["100", "99"], "")
@@ -31,7 +31,7 @@ def test_runs_since_then_end_with_the_first_older_one(fake: FakeServer) -> None:
 
 
 def test_jobs_since_then_are_looked_for_page_by_page(fake: FakeServer) -> None:
-    """The cursor that is told goes on behind what was shown."""
+    """The printed cursor continues after the shown jobs."""
     old = {"name": "a", "created": "2026-11-01 00:00:00", "lastRun": ""}
     page = [{**old, "jobID": at} for at in range(1, JOBS_PER_GET_MAX + 1)]
     page[4]["lastRun"] = page[6]["lastRun"] = "2026-11-23 11:00:00"
@@ -42,14 +42,14 @@ def test_jobs_since_then_are_looked_for_page_by_page(fake: FakeServer) -> None:
 
 
 def test_the_audit_since_a_time_ago(fake: FakeServer) -> None:
-    """2h is two hours back: a time from now lies in the future, from when on nothing was changed."""
+    """2h means two hours ago, not from now."""
     fake.will("ListAudit", {"entries": []})
     run("audit", "--since", "2h")
     assert sent(fake, "ListAudit")[0]["since"] == "2026-11-23 10:00:00"
 
 
 def test_events_since_then_begin_there(fake: FakeServer) -> None:
-    """The number of the last event before it is found by halves, as a server knows events by number alone."""
+    """A binary search finds the last event before the time, since the server addresses events by number."""
     timestamps = [f"2026-11-23 {8 + at // 6:02}:{at % 6}0:00" for at in range(40)]
     events = [
         {"seq": at, "at": timestamp, "kind": "paused", "name": "x"}
@@ -93,7 +93,7 @@ def test_rows_of_a_query_are_as_they_are_stored(fake: FakeServer, berlin: None) 
 
 
 def test_a_server_that_does_not_tell_the_time_is_no_error(fake: FakeServer) -> None:
-    """A token may have no right to ask; then this machine's clock counts."""
+    """A token may lack the permission; then this machine's clock is used."""
     fake.will("Status", Forbidden())
     fake.will("ListRuns", runs(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())))
     assert "(now)" in run("run", "list").stdout.replace("1s ago", "now").replace("2s ago", "now")

@@ -21,7 +21,7 @@ from bedrockjobs.cli.output import (
 
 @pytest.fixture
 def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Live in another time zone."""
+    """Set another local time zone."""
     monkeypatch.setenv("TZ", request.param)
     time.tzset()
     yield request.param
@@ -83,7 +83,7 @@ def test_how_long_something_took() -> None:
     ],
 )
 def test_a_moment_in_a_table(timestamp: str, whole: bool, text: str, berlin: None) -> None:
-    """The day where it is not today's, the zone where it is not that of now."""
+    """With the date unless it is today, and the zone if it differs from the present one."""
     now = datetime(2026, 11, 23, 12, tzinfo=UTC)
     assert moment_text(timestamp, now, whole=whole) == text
     assert zone_now(now) == "CET"

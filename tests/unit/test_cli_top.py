@@ -1,4 +1,4 @@
-"""`bedrockjobs top`: the content of a frame, how often it queries, and its behaviour without a server."""
+"""`bedrockjobs top`: the content of a frame, its polling, and its behaviour without a server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ WORKERS = [{"name": "w1", "status": "active", "host": "h1", "slots": 4, "names":
 
 
 def prepared(fake: FakeServer, times: int = 1) -> None:
-    """Let the fake tell how things are, so many times."""
+    """Prepare the fake's replies for a number of frames."""
     for _ in range(times):
         fake.will("Status", STATUS)
         fake.will("ListRuns", {"runs": RUNS}, {"runs": FAILURES})
@@ -142,14 +142,14 @@ def test_who_sees_some_names_only_sees_no_workers(fake: FakeServer) -> None:
 
 
 class FakeServerAnswers:
-    """Changes what a fake was told to answer."""
+    """Changes the prepared replies of a fake."""
 
     def __init__(self, fake: FakeServer) -> None:
-        """Change this one."""
+        """Change the replies of this fake."""
         self._fake = fake
 
     def only(self, verb: str, answer: Exception) -> None:
-        """Answer a verb with this alone."""
+        """Reply to a verb with this body only."""
         self._fake._answers.pop(verb, None)
         self._fake.will(verb, answer)
 

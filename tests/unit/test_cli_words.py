@@ -102,14 +102,14 @@ def test_rules_say_what_was_done(fake: FakeServer) -> None:
 
 
 def test_an_empty_list_names_the_first_command(fake: FakeServer) -> None:
-    """But not where something was looked for."""
+    """But not after a search."""
     fake.will("ListJobs", {"jobs": []}, {"jobs": []})
     assert run("job", "list").stderr == "No jobs: `bedrockjobs job create NAME` makes one.\n"
     assert run("job", "list", "--name", "a").stderr == "No jobs.\n"
 
 
 def groups(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Return the paths of all groups of commands but that of the protocol's."""
+    """Return the paths of all command groups except that of the protocol."""
     if not isinstance(command, click.Group) or path == ("call",):
         return []
     found = [path]
@@ -120,7 +120,7 @@ def groups(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str
 
 @pytest.mark.parametrize("path", groups(main), ids=lambda path: " ".join(path) or "bedrockjobs")
 def test_no_summary_is_cut(path: tuple[str, ...]) -> None:
-    """Of no command, however narrow the terminal."""
+    """For no command, however narrow the terminal is."""
     shown = run(*path, "--help").stdout.partition("\nCommands:\n")[2].partition("\n\n")[0]
     assert shown
     assert not [line for line in shown.splitlines() if line.endswith("...")]
@@ -136,7 +136,7 @@ def test_a_kind_of_event_that_did_not_happen_is_told_with_those_that_did(fake: F
 
 @pytest.mark.parametrize(("typed", "ends"), [(b"q", True), (b"\x1b", True), (b"x", False), (b"", False)])
 def test_q_ends_a_view(typed: bytes, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an Enter; the terminal is as before afterwards."""
+    """Without Enter, and the terminal is restored afterwards."""
     import termios
 
     ours, theirs = pty.openpty()
@@ -164,7 +164,7 @@ def test_without_a_terminal_a_view_only_waits(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_command_imports_its_own_module_only() -> None:
-    """All of them take a second, which nobody waits for who asks for one."""
+    """Importing all of them would take a second."""
     asked = "from bedrockjobs.cli import main; main(['job', 'list', '--help'], standalone_mode=False)"
     shown = "import sys; print([name for name in sys.modules if name.startswith('bedrockjobs.')])"
     done = subprocess.run([sys.executable, "-c", f"{asked}; {shown}"], capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""The clients: when they retry, and what they raise."""
+"""The clients: their retries and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def server() -> AsyncIterator[FakeServer]:
 
 @pytest.fixture(params=[Blocking, AsyncClient], ids=["blocking", "async"])
 def kind(request, monkeypatch):
-    """Yield both clients, with short pauses between their tries."""
+    """Yield both clients, with short pauses between attempts."""
     monkeypatch.setattr("bedrockjobs.client.base.BACKOFF_FIRST_S", 0.001)
     return request.param
 
@@ -115,7 +115,7 @@ async def test_next_address_is_tried(server, kind):
 
 
 async def test_lost_answer(server, kind):
-    """What may be done twice is sent again; of what may not, the caller is told that nobody knows."""
+    """A repeatable command is sent again; for others, the caller learns that the outcome is unknown."""
     server.lost = {"Ping": 2, "CreateJob": 1}
     async with kind(server.address) as client:
         await client.call(Ping())
@@ -154,7 +154,7 @@ async def test_tries_are_bounded(server, kind):
 
 
 async def test_restart_between_two_calls(server, kind):
-    """A kept connection that has died is noticed before anything is sent on it."""
+    """A broken idle connection is noticed before anything is sent on it."""
     async with kind(server.address) as client:
         await client.call(CreateJob(name="a"))
         await server.stop()
@@ -271,7 +271,7 @@ CALLS = 100
 
 @pytest.fixture
 def echo() -> Iterator[str]:
-    """Yield the address of a server that gives each job the number in its name, in threads of its own."""
+    """Yield the address of a threaded server that gives each job the number in its name as jobID."""
 
     class Connection(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -293,12 +293,12 @@ def echo() -> Iterator[str]:
 
 
 def ask_blocking(client: Client, first: int) -> int:
-    """Create jobs and return how many answers were another's."""
+    """Create jobs and return the number of replies that belonged to another request."""
     return sum(client.call(CreateJob(name=str(at))).job_id != at for at in range(first, first + CALLS))
 
 
 def ask_async(client: AsyncClient, first: int) -> int:
-    """Do the same, in an event loop of its own."""
+    """The same in a separate event loop."""
 
     async def ask() -> int:
         return sum(

@@ -31,7 +31,7 @@ def _clean(monkeypatch):
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """Return somebody who signs certificates."""
+    """Return a certificate authority."""
     return Authority(tmp_path / "tls")
 
 
@@ -51,7 +51,7 @@ def kind(request):
 
 
 def shown(server: FakeServer) -> list[list[str]]:
-    """Return the header of each request that says who asks."""
+    """Return the header with the credentials of each request."""
     return [[line for line in each.head if line.startswith("Authorization")] for each in server.requests]
 
 

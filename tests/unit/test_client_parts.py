@@ -1,4 +1,4 @@
-"""The parts of the clients: answers in pieces, addresses, connections kept, errors by their status."""
+"""The parts of the clients: replies in pieces, addresses, idle connections, errors by status."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ HERE = Address("a", 1)
 
 @dataclass(eq=False)
 class Kept:
-    """A connection of which only the pool knows."""
+    """A fake idle connection."""
 
     address: Address = HERE
     is_reusable: bool = True
@@ -186,7 +186,7 @@ def test_pool_keeps_what_is_reusable_up_to_a_number_and_nothing_once_it_is_close
 
 
 def test_error_for_a_status_line_is_the_one_that_the_server_raised():
-    """Two errors share the code 500: one says that the server failed, the other judges the command."""
+    """Two errors share the code 500: a fault of the server, and a refusal of the command."""
     for kind in ERRORS:
         assert type(error_for(kind.code, kind.default_reason)) is kind
     assert type(error_for(500, "Anything else")) is ServerFault

@@ -24,7 +24,7 @@ NOT_DONE = ["500 Internal Server Error", "503 Service Unavailable", "555 Timeout
 
 @pytest.fixture(params=[Blocking, AsyncClient], ids=["blocking", "async"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Yield both clients, with short pauses between their tries."""
+    """Yield both clients, with short pauses between attempts."""
     monkeypatch.setattr("bedrockjobs.client.base.BACKOFF_FIRST_S", 0.001)
     return request.param
 
@@ -38,17 +38,17 @@ async def servers() -> AsyncIterator[tuple[FakeServer, FakeServer]]:
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Return a clock that stands."""
+    """Return a standing clock."""
     return ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def both(servers: tuple[FakeServer, FakeServer]) -> str:
-    """Return the addresses as they are typed."""
+    """Return the addresses as typed."""
     return ",".join(server.address for server in servers)
 
 
 def verbs(server: FakeServer) -> list[str]:
-    """Return what a server was asked."""
+    """Return the verbs that a server received."""
     return [request.verb for request in server.requests]
 
 
@@ -62,7 +62,7 @@ async def test_the_first_that_is_named_is_used_as_long_as_it_answers(servers: An
 
 
 async def test_server_that_dies_between_two_calls(servers: Any, kind: Any) -> None:
-    """The kept connection has ended and no other can be made: nothing was sent, so it goes to the next."""
+    """The idle connection has ended and no new one opens: nothing was sent, so the next server is tried."""
     first, second = servers
     async with kind(both(servers)) as client:
         await client.call(CreateJob(name="a"))
@@ -93,7 +93,7 @@ async def test_swallowed_answer_to_what_may_be_done_twice(servers: Any, kind: An
 
 
 async def test_swallowed_answer_to_what_may_not(servers: Any, kind: Any) -> None:
-    """It is told and goes nowhere else; the next command goes to the next server."""
+    """The error is raised without trying another server; the next command goes to the next server."""
     first, second = servers
     first.lost = {"CreateJob": 1}
     async with kind(both(servers)) as client:
@@ -105,7 +105,7 @@ async def test_swallowed_answer_to_what_may_not(servers: Any, kind: Any) -> None
 
 
 async def test_silent_server_is_left(servers: Any, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its machine may be gone: nothing tells so but that no answer comes."""
+    """Its machine may be down, which only a missing reply shows."""
     monkeypatch.setattr("bedrockjobs.client.base.answer_s", lambda _: 0.05)
     first, second = servers
     first.silent = {"Ping", "CreateJob"}
@@ -150,7 +150,7 @@ async def test_answer_that_was_lost_is_told_though_nobody_can_be_reached_afterwa
 
 @pytest.mark.parametrize("refusal", NOT_DONE)
 async def test_refusal_is_told_though_the_other_is_not_there(servers: Any, kind: Any, refusal: str) -> None:
-    """Who counts how often a server fails at a command must hear of it beside a standby that refuses."""
+    """A caller that counts failures must see the server's error, although the standby refuses connections."""
     first, second = servers
     first.refusals["CreateJob"] = deque([refusal] * 10)
     await second.stop()
@@ -182,7 +182,7 @@ async def test_coming_back(servers: Any, kind: Any, clock: ManualClock) -> None:
 async def test_first_server_that_is_not_back_yet(
     servers: Any, kind: Any, clock: ManualClock, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No command is tried on it, and it is not looked at more often than agreed."""
+    """No command is sent to it, and it is not probed more often than specified."""
     assert PROBE_S < RETURN_S
     monkeypatch.setattr("bedrockjobs.client.base.PROBE_S", 0.05 if trouble == "silent" else 10.0)
     first, second = servers
@@ -221,7 +221,7 @@ async def test_calls_at_once_look_once(servers: Any, clock: ManualClock) -> None
 
 
 async def test_changing_over_in_a_wait_by_the_caller(servers: Any, clock: ManualClock) -> None:
-    """A caller with less patience than the client says so itself."""
+    """A caller can set a shorter timeout than the client."""
     first, second = servers
     async with AsyncClient(both(servers), clock=clock) as client:
         await client.call(Ping())

@@ -1,4 +1,4 @@
-"""A cluster member, with a connection to the others that a test controls."""
+"""A cluster member with a fake peer connection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bedrockjobs.store.peers import PeerState, ServerRow, WorkerChanges
 
 
 class Line:
-    """A line on which it is known who is there, and kept what is said."""
+    """A fake peer connection with known members, which records notifications."""
 
     def __init__(self, *servers: str) -> None:
-        """Begin with some servers."""
+        """Start with some members."""
         self.there = list(servers)
         self.hints: asyncio.Queue[str] = asyncio.Queue()
         self.on_notification: Callable[[str], object] = lambda text: None
@@ -28,20 +28,20 @@ class Line:
         """Join."""
 
     async def exchange(self, told: WorkerChanges) -> PeerState:
-        """Tell who is there."""
+        """Return the members."""
         servers = [ServerRow(name, "", "", "", "") for name in self.there]
         return PeerState([], [], [], servers, [], [])
 
     async def publish(self, text: str) -> None:
-        """Keep a hint."""
+        """Record a notification."""
         self.hints.put_nowait(text)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
 
 async def test_a_server_that_is_new_is_told_that_anything_may_be_due() -> None:
-    """Until now nobody told it anything, and what it remembers may be older than that."""
+    """It got no notifications until now, so its caches may be stale."""
     line, clock, heard = Line("a"), SystemClock(), list[Due]()
     neighbours: Any = line
     workers = SharedWorkers(clock, clock)

@@ -1,4 +1,4 @@
-"""Where commits run: in the event loop as long as the disk is quick."""
+"""Where commits run: in the event loop while the disk is fast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bedrockjobs.store.sqlite import SQLiteEngine, checkpoint_pages
 
 
 class Disk:
-    """Commits that take as long as the test says, and where each was done."""
+    """Commits with given durations, and a record of where each ran."""
 
     def __init__(self, *, waits_for_disk: bool = True) -> None:
         self.clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
@@ -52,7 +52,7 @@ class Disk:
         return at_once
 
     async def be_quick(self, times: int = 5 * QUICK_COMMITS) -> list[bool]:
-        """Commit so many times on a quick disk."""
+        """Commit a number of times on a fast disk."""
         return [await self.commit() for _ in range(times)]
 
 
@@ -128,7 +128,7 @@ def test_the_reserve_has_room_for_what_the_log_holds() -> None:
 
 
 def test_a_log_keeps_what_it_holds(tmp_path: Path) -> None:
-    """A server that was killed left commits in it, and the next one makes it longer."""
+    """A killed server leaves commits in the log, and the next server extends it."""
     settings = Settings(wal_bytes=0, ballast_bytes=0)
     killed = SQLiteEngine(tmp_path / "jobs.db", settings)
     killed.begin().set_seen("2026-11-22 12:00:00")

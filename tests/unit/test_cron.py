@@ -20,7 +20,7 @@ NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday
 
 
 def ticks(text: str, count: int, after: datetime = NEW_YEAR) -> list[str]:
-    """Return the next moments as text."""
+    """Return the next ticks as text."""
     found, at = [], after
     for _ in range(count):
         tick = next_tick(text, at)
@@ -253,7 +253,7 @@ def test_what_the_error_carries() -> None:
 
 
 def _fits(field: str, day: date) -> bool:
-    """Judge one day by one term of a day field, straight from its definition."""
+    """Return whether a day matches one term of a day field, by its definition."""
     length = calendar.monthrange(day.year, day.month)[1]
     crontab_weekday = (day.weekday() + 1) % 7
     if field == "*":
@@ -414,7 +414,7 @@ CHANGES = ((3, 28), (3, 8), (10, 24), (10, 31), (4, 4), (2, 14))
 
 @pytest.mark.parametrize("seed", range(60))
 def test_ticks_are_counted_as_they_come_one_by_one(seed: int) -> None:
-    """Over changes of the clock too: with and without ``*``, bounded and not."""
+    """Also over clock changes: with and without ``*``, bounded and unbounded."""
     dice = random.Random(seed)
     field = dice.choice
     fields = (
@@ -441,7 +441,7 @@ def test_ticks_are_counted_as_they_come_one_by_one(seed: int) -> None:
 def test_a_year_of_seconds_is_counted_in_no_more_steps_than_a_year_of_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The worst case: schedules of every second that nobody looked after for a year."""
+    """The worst case: a schedule of every second that did not run for a year."""
     steps = 0
     search = zones.next_moment
 

@@ -17,7 +17,7 @@ NOW = datetime(2024, 1, 10, 12, 34, 56, tzinfo=UTC)  # a Wednesday
 
 
 def ticks(arguments: Mapping[str, str], count: int, after: datetime = NOW, zone: str = "UTC") -> list[str]:
-    """Return the next moments as text."""
+    """Return the next ticks as text."""
     found: list[str] = []
     at = after
     while len(found) < count and (tick := next_tick(arguments, at, zone)) is not None:

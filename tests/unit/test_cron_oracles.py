@@ -1,8 +1,8 @@
 """Our cron evaluator against cronsim and croniter, over random expressions.
 
-Where an oracle means something else by the same text, a named rule rewrites the text into what the oracle
-must be asked to mean what we do. Nothing else may differ, and every rule must be needed: for some expression
-the oracle's answer without it is another one.
+Where an oracle reads the same text differently, a named rule rewrites the text into what the oracle
+needs to mean the same. Nothing else may differ, and every rule must be necessary: for some expression
+the oracle's result differs without it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _last_before(term: str) -> str:
 
 @dataclass
 class Rule:
-    """One way in which an oracle reads a text otherwise than we do."""
+    """One difference in how an oracle reads a text."""
 
     name: str
     rewrite: Callable[[Fields], Fields]
@@ -103,7 +103,7 @@ LAST_BEFORE = Rule("the last Friday is 5L, not L5", _terms(_last_before, 5))
 
 @dataclass
 class Oracle:
-    """Another evaluator, and the rules by which it is asked."""
+    """Another evaluator, and the rules that rewrite texts for it."""
 
     name: str
     rules: list[Rule]
@@ -128,7 +128,7 @@ def _ask_croniter(fields: Fields, after: datetime) -> datetime | None:
 
 
 def _croniter_knows(fields: Fields) -> bool:
-    """Leave out what croniter has no words for: it intersects ``#``, ``L`` and ``W`` with the other field."""
+    """Skip what croniter cannot express: it intersects ``#``, ``L`` and ``W`` with the other field."""
     month_day, week_day = fields[3], fields[5]
     if re.search("[#L]", week_day):
         return month_day == "*" and all(re.search("[#L]", term) for term in week_day.split(","))
@@ -170,7 +170,7 @@ class Writer:
         )
 
     def moment(self) -> datetime:
-        """Return a moment from which to search."""
+        """Return a random start time."""
         return datetime(2020, 1, 1, tzinfo=UTC) + timedelta(seconds=self._random.randrange(10 * 365 * 86400))
 
     def _field(

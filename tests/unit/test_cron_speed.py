@@ -13,7 +13,7 @@ NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def test_a_tick_is_found_in_microseconds_also_where_ticks_are_rare() -> None:
-    """The promise is 100 us; ten times that is allowed here, for machines with other work."""
+    """The documented time is 100 us; ten times that is allowed here, for loaded machines."""
     rng = random.Random(1)
     moments = [NEW_YEAR + timedelta(seconds=rng.randrange(10**9)) for _ in range(50)]
     for text in (

@@ -107,7 +107,7 @@ def _expression(rng: random.Random) -> str:
 
 
 def _brute_force(text: str, zone: str, start: datetime, end: datetime) -> list[datetime]:
-    """Walk real time minute by minute; fixed times are then moved out of gaps and kept out of repetitions."""
+    """Step through real time minute by minute; then move fixed times out of gaps and repetitions."""
     local = ZoneInfo(zone)
     schedule = parse(text)
     found = set()

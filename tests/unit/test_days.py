@@ -1,4 +1,4 @@
-"""The last days of a schedule: each tick on its day in the schedule's zone."""
+"""The last days of a schedule: each tick counts on its day in the schedule's zone."""
 
 from __future__ import annotations
 

@@ -86,13 +86,13 @@ DAILY = {
 
 
 def one(**given: Any) -> dict[str, Any]:
-    """Return what a file with one schedule says of it."""
+    """Return the schedule of a file with one schedule."""
     (found,) = read(json.dumps([{"name": "a", "schedule": "5m", **given}]), "json", "f").schedules
     return found.given
 
 
 def refused(text: str, form: Format = "json") -> str:
-    """Return what is said of a file that cannot be read."""
+    """Return the error for an invalid file."""
     with pytest.raises(BadDefinitions) as caught:
         read(text, form, f"jobs.{form}")
     message = str(caught.value)
@@ -102,7 +102,7 @@ def refused(text: str, form: Format = "json") -> str:
 
 @pytest.mark.parametrize(("text", "form"), [(TOML, "toml"), (YAML, "yaml"), (JSON, "json")])
 def test_the_three_formats_say_the_same(text: str, form: Format) -> None:
-    """A list or a table by name, either spelling of an option."""
+    """Schedules as a list or as a table by name, and options in either spelling."""
     found = read(text, form, "jobs")
     daily, never = found.schedules
     assert found.source == "reports"
@@ -114,7 +114,7 @@ def test_the_three_formats_say_the_same(text: str, form: Format) -> None:
 
 
 def test_a_bare_list_is_enough_and_an_empty_one_is_one() -> None:
-    """So that the last schedule of a source can go too."""
+    """An empty list removes the last schedule of a source."""
     assert read("- {name: a, schedule: 5m}", "yaml", "f").schedules[0].given["repeat"] == "CRON 5m"
     assert read("[]", "json", "f").schedules == []
     assert read("schedules = []", "toml", "f").schedules == []
@@ -123,7 +123,7 @@ def test_a_bare_list_is_enough_and_an_empty_one_is_one() -> None:
 
 
 def test_every_option_can_be_given_in_both_spellings() -> None:
-    """None is forgotten, and none stands for itself and another."""
+    """Every option has both spellings, and no spelling is ambiguous."""
     for field in JobOptions.model_fields:
         assert definitions.KEYS[field] == definitions.KEYS[wire_name(field)] == field
     assert not {"first_run", "retry_after", "unique", "parent_job_id"} & set(definitions.KEYS)
@@ -141,7 +141,7 @@ def test_every_option_can_be_given_in_both_spellings() -> None:
     ],
 )
 def test_times(given: dict[str, Any], repeat: str) -> None:
-    """An expression and a zone, or a repeat."""
+    """A schedule has an expression and a zone, or a repeat."""
     assert one(**given)["repeat"] == repeat
 
 
@@ -171,7 +171,7 @@ def test_times(given: dict[str, Any], repeat: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any], why: str) -> None:
-    """And what was expected."""
+    """And with what was expected."""
     assert why in refused(json.dumps([{"name": "a", "schedule": "5m", **change}]))
 
 
@@ -230,14 +230,14 @@ def test_what_is_wrong_is_said_with_file_schedule_and_key(change: dict[str, Any]
     ids=lambda value: value[:30],
 )
 def test_files_that_cannot_be_read(text: str, form: Format, why: str) -> None:
-    """Say where, and nothing but data is ever read from them."""
+    """The error names the place, and files never execute anything."""
     message = refused(text, form)
     assert re.search(why, message), message
 
 
 @pytest.mark.parametrize("entry", ["[{}]", "{{<<: [{}]}}"])
 def test_aliases_of_aliases_end(entry: str) -> None:
-    """A small file that means a billion values, or merges as many, is refused before it is done."""
+    """A small file that expands to a billion values is refused before the expansion."""
     lines = ["a0: &a0 {x: 1, y: 2}"]
     lines += [f"a{n}: &a{n} {entry.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 9)]
     text = "\n".join(lines)
@@ -254,7 +254,7 @@ def test_a_file_in_which_all_is_shared_is_read() -> None:
 
 @pytest.mark.parametrize("word", ["on", "off", "yes", "no", "y", "0o9", "1:30", "09:30"])
 def test_yaml_takes_words_for_words(word: str) -> None:
-    """YAML 1.1 would make booleans and numbers of them; a country's `no` is a name here."""
+    """YAML 1.1 would read them as booleans and numbers; here a country's `no` is a name."""
     (found,) = read(f"- name: {word}\n  schedule: 0 9 * * *\n  cmd: {word}\n", "yaml", "f").schedules
     assert (found.name, found.given["cmd"], found.given["repeat"]) == (word, word, "CRON 0 9 * * *")
 
@@ -265,13 +265,13 @@ def test_an_anchor_may_be_given_anew_without_a_word() -> None:
 
 
 def test_yaml_anchors_and_merges() -> None:
-    """What several schedules share is written once."""
+    """Schedules may share values."""
     text = "- &d {name: a, schedule: 5m, retries: 3}\n- {<<: *d, name: b}\n"
     assert [entry.given["retries"] for entry in read(text, "yaml", "f").schedules] == [3, 3]
 
 
 def test_formats_are_known_by_suffixes() -> None:
-    """In any case."""
+    """In upper or lower case."""
     names = ["a.toml", "a.yaml", "dir/a.YML", "a.json", "a.txt", "-"]
     assert [format_of(name) for name in names] == ["toml", "yaml", "yaml", "json", None, None]
 
@@ -290,7 +290,7 @@ def test_formats_are_known_by_suffixes() -> None:
     ],
 )
 def test_what_is_written_reads_the_same(entry: dict[str, Any]) -> None:
-    """Whatever characters it has; comments stay comments, also with line ends in them."""
+    """With any characters; comments stay comments, even with line ends in them."""
     text = toml_entry(entry, ["a warning", "two\nlines"])
     assert text.startswith("# a warning\n# two\n# lines\n[[schedules]]\n")
     assert tomllib.loads(text) == {"schedules": [entry]}
@@ -313,7 +313,7 @@ def test_what_is_written_reads_the_same(entry: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_wrong_with_a_schedule_has_its_line(text: str, form: Format, line: int) -> None:
-    """Where the text tells it; in the comments and texts of a file nothing counts as a schedule."""
+    """If the text shows it; comments and strings of a file never count as a schedule."""
     message = refused(text, form)
     expected = rf"line {line}: schedule (b|2): " if line else r"(schedule b|unknown key)"
     assert re.match(expected, message), message
@@ -330,12 +330,12 @@ def test_what_is_wrong_with_a_schedule_has_its_line(text: str, form: Format, lin
     ids=range(4),
 )
 def test_what_stands_in_texts_and_comments_is_not_deep(text: str) -> None:
-    """Brackets and dots in them are no structure."""
+    """Brackets and dots in strings and comments do not count as nesting."""
     assert [found.name for found in read(text, "toml", "f").schedules] == ["a"]
 
 
 def test_a_comment_is_one_line_whatever_it_says() -> None:
-    """What TOML forbids in a comment is left out, so that nothing gets out of it."""
+    """Characters that TOML forbids in a comment are dropped, so that no text escapes from it."""
     text = toml_entry({"name": "a", "schedule": "5m"}, ["one\x00\x1btwo\rname = 5\x7f"])
     assert text.startswith("# one two\n# name = 5 \n[[schedules]]\n")
     assert toml_comment("a\n[[schedules]]") == "# a [[schedules]]"
@@ -351,7 +351,7 @@ def test_very_many_problems_are_counted() -> None:
 
 
 def test_numbers_too_long_for_python_are_refused_in_our_words(tmp_path: Path) -> None:
-    """Each reader of TOML: definitions, settings, and the rules of a worker."""
+    """In each reader of TOML: definitions, settings, and worker rules."""
     text = f"a = 1\nb = {'7' * 5_000}\n"
     file = tmp_path / "file.toml"
     file.write_text(text)
@@ -408,7 +408,7 @@ def test_a_key_given_twice_is_refused_with_its_line(kind: str, form: Format) -> 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_a_key_given_in_two_spellings_is_refused_with_its_line(kind: str, form: Format) -> None:
-    """Whichever spelling comes first."""
+    """In either order of the spellings."""
     spelled: dict[str, list[str]] = {}
     for key, field in SPELLINGS[kind].items():
         spelled.setdefault(field, []).append(key)
@@ -436,7 +436,7 @@ def test_an_entry_given_twice_is_refused(kind: str, form: Format) -> None:
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_a_key_given_twice_within_data_is_refused(form: Format) -> None:
-    """TOML refuses it by its grammar, see above; the data of a job would keep only the last one."""
+    """TOML's grammar forbids it; otherwise the job's data would contain only the last value."""
     text = {"yaml": "- {name: a, schedule: 5m,\n   data: {x: 1, x: 2}}", "json": ""}[form]
     text = text or '[{"name": "a", "schedule": "5m",\n"data": {"x": 1, "x": 2}}]'
     assert re.search("line 2.*(twice|duplicate key)", refused(text, form), re.DOTALL)

@@ -1,4 +1,4 @@
-"""The dispatcher when something fails: nothing uncommitted is acknowledged, no other command affected."""
+"""The dispatcher after faults: nothing uncommitted is acknowledged, and no other command is affected."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def body(outcome: Outcome) -> str:
-    """Return the body of a good answer."""
+    """Return the body of a successful reply."""
     assert isinstance(outcome, Answer), outcome
     return outcome.body
 
@@ -244,7 +244,7 @@ async def test_a_job_that_reached_nobody_goes_back_as_it_was(bench: Bench) -> No
 async def test_an_answer_that_may_have_arrived_is_not_undone(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What delivers an answer may fail after it has sent it: the job stays with its client."""
+    """Delivery may fail after the reply was sent: the job stays with its client."""
     sent: list[Outcome] = []
 
     def send(outcome: Outcome) -> bool:
@@ -272,7 +272,7 @@ async def test_too_many_commands_are_refused(bench: Bench) -> None:
 
 
 async def test_takes_of_very_many_names_keep_nobody_else_waiting(bench: Bench) -> None:
-    """Whether their clients are there or go away."""
+    """Whether their clients stay connected or not."""
     order: list[str] = []
 
     def ask(number: int) -> Submission:
@@ -449,7 +449,7 @@ async def test_a_fault_of_the_database_while_nobody_asks_for_anything_is_got_ove
 
 @pytest.fixture
 def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each transaction look at very few names."""
+    """Limit each transaction to very few names."""
     for module in (ready_queue, pattern_index):
         monkeypatch.setattr(module, "SEARCHED_AT_ONCE", 5)
     monkeypatch.setattr(pattern_index, "SEARCHED_UNIT_MAX", 5)
@@ -457,7 +457,7 @@ def slow_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def fill(bench: Bench, count: int) -> None:
-    """Create jobs of as many names, and one that comes last."""
+    """Create jobs, each with its own name, and a last one."""
     await bench.ask(CreateJobs(jobs=[JobSpec(name=f"n{number:04}/x") for number in range(count)]))
     await bench.ask(CreateJob(name="zz/y"))
 

@@ -19,7 +19,7 @@ PLACES = {"note": 0, "_note": 1, "_tell": 0, "_add_news": 0, "EventRow": 0, "Not
 
 
 def written() -> Iterator[str]:
-    """Yield the kinds that stand in the server's code."""
+    """Yield the kinds of events in the server's code."""
     for file in Path(bedrockjobs.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(file.read_text())):
             if not isinstance(call, ast.Call):

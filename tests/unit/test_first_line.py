@@ -11,7 +11,7 @@ from tests.unit.test_pipeline import cut
 
 
 def spoken(pieces: list[bytes]) -> tuple[bool | None, bytes]:
-    """Return what the first line tells, and the bytes up to the piece that told it."""
+    """Return the protocol, and the bytes received before it was known."""
     first_line = FirstLine()
     verdict = None
     for piece in pieces:

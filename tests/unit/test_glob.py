@@ -1,4 +1,4 @@
-"""Name patterns match as in SQLite: by examples, and by asking SQLite about thousands."""
+"""Name patterns match as in SQLite: by examples, and by comparing thousands of random pairs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_any_pattern_matches_as_in_sqlite(name: str, pattern: str) -> None:
 
 
 def test_patterns_made_of_their_name_match_as_in_sqlite() -> None:
-    """Random patterns hardly ever match; these often do."""
+    """Random patterns hardly ever match; patterns made of the name often do."""
     draw, matched = random.Random(5), 0
     for _ in range(5_000):
         name = "".join(draw.choices(LETTERS, k=6))

@@ -19,12 +19,12 @@ MOST = 100
 
 
 def group_of(most: int = MOST, look_s: float = 0.0) -> GroupCommitWindow:
-    """Return a group of which each look takes so many seconds."""
+    """Return a group commit window in which each check takes some seconds."""
     return GroupCommitWindow(most, count(step=look_s).__next__)
 
 
 def looks(group: GroupCommitWindow, arrivals: Sequence[int]) -> int:
-    """Do a transaction of one request, and those that arrive look by look; return the looks it took."""
+    """Run a transaction with requests that arrive between checks; return the number of checks."""
     taken = 0
 
     def arrived(room: int) -> list[Submission]:
@@ -93,7 +93,7 @@ def test_no_more_share_a_commit_than_may() -> None:
 
 
 def asking(names: int) -> Submission:
-    """Return a submission that asks for so many names, as a ``ManyNames`` sees it."""
+    """Return a submission that asks for a number of names."""
     found = Submission()
     found.many = names
     return found

@@ -56,7 +56,7 @@ async def test_a_run_that_was_put_off_says_nothing(site: Site) -> None:
 
 @pytest.mark.parametrize(("before", "well"), [("success", True), ("fail", False)])
 async def test_a_tick_that_is_tried_again_has_not_failed_yet(site: Site, before: str, well: bool) -> None:
-    """Until its last try the tick before it says how the schedule is."""
+    """Until its last attempt, the previous tick determines the schedule's health."""
     job = site.schedule(memory='{"cause":"retry"}')
     site.run(1, job, before)
     site.run(2, job, "fail", exitCode=75)
@@ -118,7 +118,7 @@ async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
 
 @pytest.fixture
 async def client(site: Site) -> AsyncIterator[aiohttp.ClientSession]:
-    """Return a client of an application with these routes alone."""
+    """Return a client of an application with only these routes."""
     app = web.Application(middlewares=[_told])
     app.router.add_routes(routes(site.metrics, lambda: 2, lambda _: None))
     async with AsyncExitStack() as stack:

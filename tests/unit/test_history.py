@@ -12,7 +12,7 @@ from tests.history import Ledger, judge, matched
 
 
 class Story:
-    """A ledger written call by call; each call takes one second unless told otherwise."""
+    """A ledger written call by call; each call takes one second by default."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -46,7 +46,7 @@ class Story:
         self.call("GetJob", reply=self.job(job_id, token) | more, name="*")
 
     def job(self, job_id: int, token: str = "") -> dict[str, Any]:
-        """Return a job as an answer shows it."""
+        """Return a job as in a reply."""
         data = {"token": token} if token else self._specs[job_id]["data"]
         return {"jobID": job_id, "data": data}
 
@@ -55,12 +55,12 @@ class Story:
         self.call("FinishJob", code, jobID=job_id)
 
     def look(self, **states: str) -> None:
-        """Record a look at the whole table: ``j1="QUEUED"`` for job 1."""
+        """Record a list of all jobs: ``j1="QUEUED"`` for job 1."""
         jobs = [self.job(int(key[1:])) | {"state": state} for key, state in states.items()]
         self.call("Look", reply={"jobs": jobs}, whole=True)
 
     def faults(self) -> set[str]:
-        """Return the kinds of faults that are found."""
+        """Return the kinds of faults found."""
         return set(judge(self.ledger).faults)
 
 

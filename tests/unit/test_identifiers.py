@@ -1,4 +1,4 @@
-"""jobIDs and runIDs: in order, never twice, with gaps only where a server was killed."""
+"""jobIDs and runIDs: in order, unique, with gaps only after a server was killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Opened:
         return self.engine.begin()
 
     def draw(self, count: int = 1) -> list[tuple[int, int]]:
-        """Draw numbers of jobs and runs in a transaction that writes something."""
+        """Allocate jobIDs and runIDs in a transaction that writes."""
         unit = self.begin()
         drawn = [(unit.new_job_id(), unit.new_run_id()) for _ in range(count)]
         unit.set_seen(NOW)

@@ -1,4 +1,4 @@
-"""castle-cron's jobs: its structs, and its add commands."""
+"""castle-cron's jobs: its JSON structs, and its add commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRUCT = '{"Name": "a", "Cmd": "x", "Schedule": "@daily"}'
 
 
 def test_castle_structs() -> None:
-    """One, a list, or one a line; names of keys in any case."""
+    """One struct, a list, or one per line; keys in upper or lower case."""
     job = {
         "Name": "a",
         "Cmd": "/bin/date",
@@ -41,7 +41,7 @@ def test_castle_structs() -> None:
 
 
 def test_castle_lines() -> None:
-    """The commands that made the jobs, with options of the program; the last one of a name counts."""
+    """The commands that created the jobs, with the program's options; the last command for a name counts."""
     found = castle.parse_castle(
         """# nightly things
 export X=1; ./castle-cron -zk a,b add nightly '0 2 * * *' tar -cf '/srv/a b.tar' /srv
@@ -67,7 +67,7 @@ castle-cron upd nightly "0 3 * * *" true
     ],
 )
 def test_castle_jobs_that_cannot_run(change: dict[str, Any], why: str) -> None:
-    """Are refused, with what is wrong."""
+    """They are refused, with the reason."""
     job = {"Name": "a", "Cmd": "x", "Args": [], "Schedule": "0 9 * * *", **change}
     (found,) = castle.parse_castle(json.dumps(job))
     assert why in found.refused
@@ -78,13 +78,13 @@ def test_castle_jobs_that_cannot_run(change: dict[str, Any], why: str) -> None:
     ["[1]", '{"Name":', "castle-cron list", "crond add a b c", "castle-cron add a 'b", "castle-cron add a b"],
 )
 def test_castle_files_that_cannot_be_read(text: str) -> None:
-    """Say what was expected, or where."""
+    """The error says what was expected, or where."""
     with pytest.raises(Unreadable, match=r"expected|line 1"):
         castle.parse_castle(text)
 
 
 def test_a_struct_says_its_line() -> None:
-    """Beside its number."""
+    """The error names the line in addition to the number."""
     other = STRUCT.replace('"a"', '"b"')
     text = f"[{STRUCT},\n\n {other}]"
     assert [found.place for found in castle.parse_castle(text)] == ["job 1, line 1", "job 2, line 3"]
@@ -100,20 +100,20 @@ def test_a_struct_says_its_line() -> None:
     ],
 )
 def test_a_name_twice_is_refused_with_both_lines(text: str, places: str) -> None:
-    """Nobody can tell which one was meant; castle-cron's own ``add`` refuses the second one too."""
+    """It is unclear which one was meant; castle-cron's own ``add`` also refuses the second one."""
     found = castle.parse_castle(text)
     assert [entry.refused for entry in found] == [f"{places} have one name: expected a name once"] * 2
     assert [entry.repeat for entry in found] == ["", ""]
 
 
 def test_a_name_six_times_is_told_shortly() -> None:
-    """With the first places of it."""
+    """The error lists the first places only."""
     found = castle.parse_castle("castle-cron add a '@daily' x\n" * 7)
     assert "line 5 and 2 more have one name" in found[6].refused
 
 
 def test_an_update_says_what_it_changes() -> None:
-    """It takes the place of the line above it."""
+    """It replaces the earlier line."""
     (found,) = castle.parse_castle("castle-cron add a '@daily' x\ncastle-cron upd a '@hourly' x\n")
     assert (found.repeat, found.place) == ("CRON @hourly", "line 2")
     assert found.warnings == ("it changes the job of line 1",)
@@ -137,12 +137,12 @@ def test_an_update_says_what_it_changes() -> None:
     ids=lambda value: value[:30],
 )
 def test_files_that_cannot_be_read_say_the_line(text: str, why: str) -> None:
-    """And nothing is taken of them."""
+    """And nothing is imported from them."""
     with pytest.raises(Unreadable, match=why):
         castle.parse_castle(text)
 
 
 def test_two_spellings_of_a_key_are_refused() -> None:
-    """Keys have any case, but one of each."""
+    """Keys may be upper or lower case, but each only once."""
     (found,) = castle.parse_castle('{"Name": "a", "name": "b", "Cmd": "x", "Schedule": "@daily"}')
     assert (found.name, found.refused) == ("job-1", "name: it is given twice, in two spellings")

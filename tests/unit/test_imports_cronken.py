@@ -47,7 +47,7 @@ CRONSTRINGS = [
 
 @pytest.mark.parametrize("said", CRONSTRINGS)
 def test_a_cronstring_as_cronken_ran_it(said: str) -> None:
-    """0 is Monday and both day fields hold: the same times there, here and in APScheduler."""
+    """0 is Monday and both day fields must match: the same times there, here and in APScheduler."""
     found = only({"cronstring": said}, read={"weekday_0": "monday"})
     expected = fires(CronTrigger.from_crontab(said, UTC), 5)
     assert found.old_times(NOW, 5) == found.our_times(NOW, 5) == expected
@@ -56,7 +56,7 @@ def test_a_cronstring_as_cronken_ran_it(said: str) -> None:
 
 @pytest.mark.parametrize("said", CRONSTRINGS)
 def test_a_cronstring_as_crontab_has_it(said: str) -> None:
-    """It stays as it is; where Cronken ran it at other times, both are shown and a warning says so."""
+    """It is unchanged; if Cronken ran it at other times, both are shown with a warning."""
     found = only({"cronstring": said})
     assert found.repeat == f"CRON {said}"
     assert found.old_times(NOW, 5) == fires(CronTrigger.from_crontab(said, UTC), 5)
@@ -75,7 +75,7 @@ def test_a_cronstring_as_crontab_has_it(said: str) -> None:
     ],
 )
 def test_cron_args_run_exactly(arguments: dict[str, Any], repeat: str) -> None:
-    """Whatever is said of weekday 0."""
+    """Whatever `--weekday-0` is."""
     expected = fires(CronTrigger(**{"timezone": UTC, **arguments}), 5)
     for weekday_0 in ("sunday", "monday"):
         found = only(arguments, read={"weekday_0": weekday_0})
@@ -100,7 +100,7 @@ def test_macros(said: str, weekday_0: str, repeat: str, differs: bool) -> None:
 
 
 def test_what_a_job_has_beside_its_times() -> None:
-    """A lock of its own name is what a schedule has anyway; a short ttl is our lease."""
+    """A lock with its own name is unnecessary for a schedule; a short ttl becomes our minimum lease."""
     found = only({"minute": "*"}, cmd="echo a", lock="db", ttl=90)
     assert found.options == {"cmd": "echo a", "lock": "db", "lease": 90}
     assert only({"minute": "*", "jitter": 20}).options == {"cmd": "x", "jitter": 20}
@@ -117,7 +117,7 @@ def test_what_a_job_has_beside_its_times() -> None:
     ],
 )
 def test_what_no_expression_says_stays_as_it_is(arguments: dict[str, Any], repeat: str) -> None:
-    """And fires as it did."""
+    """And fires at the same times."""
     found = only(arguments)
     assert (found.repeat, found.differs, found.refused) == (repeat, False, "")
     assert found.our_times(NOW, 5) == found.old_times(NOW, 5) != []
@@ -126,7 +126,7 @@ def test_what_no_expression_says_stays_as_it_is(arguments: dict[str, Any], repea
 
 
 def test_definitions_as_redis_keeps_them() -> None:
-    """As JSON text in JSON; a paused one, in the servers' zone."""
+    """As JSON text in JSON; with a paused job, in the servers' zone."""
     text = json.dumps(
         {
             "a": json.dumps(
@@ -171,7 +171,7 @@ def test_a_cronstring_that_cronken_cannot_read() -> None:
     ],
 )
 def test_jobs_that_cannot_be_read(definition: Any, why: str) -> None:
-    """Are refused one by one, in words that name the key."""
+    """Each is refused, with the key."""
     if isinstance(definition, dict) and "job_args" not in why:
         definition = {"job_args": {"cmd": "x", "lock": True, "ttl": 1}, **definition}
     (found,) = cronken.parse_cronken(json.dumps({"job": definition}))
@@ -181,20 +181,20 @@ def test_jobs_that_cannot_be_read(definition: Any, why: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '"a"'])
 def test_files_that_cannot_be_read(text: str) -> None:
-    """Are no object of jobs."""
+    """They contain no object of jobs."""
     with pytest.raises(Unreadable, match="JSON object of jobs"):
         cronken.parse_cronken(text)
 
 
 def test_a_job_says_its_line() -> None:
-    """Beside its number."""
+    """The error names the line in addition to the number."""
     definition = '{"cron_args": {"minute": "*"}, "job_args": {"cmd": "x", "lock": true, "ttl": 1}}'
     found = cronken.parse_cronken(f'{{"a": {definition},\n\n"b": {definition}}}')
     assert [entry.place for entry in found] == ["job 1, line 1", "job 2, line 3"]
 
 
 def test_a_name_twice_is_refused_with_both_lines() -> None:
-    """A hash of Redis cannot have it, a file can."""
+    """A Redis hash cannot contain it, but a file can."""
     definition = '{"cron_args": {"minute": "*"}, "job_args": {"cmd": "x", "lock": true, "ttl": 1}}'
     found = cronken.parse_cronken(f'{{"a": {definition},\n"a": {definition}}}')
     why = "job 1, line 1 and job 2, line 2 have one name: expected a name once"
@@ -214,12 +214,12 @@ def test_a_name_twice_is_refused_with_both_lines() -> None:
     ids=lambda value: value[:30],
 )
 def test_files_that_say_too_much(text: str, why: str) -> None:
-    """Are refused with the line."""
+    """They are refused, with the line."""
     with pytest.raises(Unreadable, match=why):
         cronken.parse_cronken(text)
 
 
 def test_a_definition_as_text_that_nests_without_end() -> None:
-    """Is refused alone."""
+    """Only that definition is refused."""
     (found,) = cronken.parse_cronken(json.dumps({"a": "[" * 50_000}))
     assert found.refused == "expected a JSON object: line 1: nested deeper than 64 levels"

@@ -41,7 +41,7 @@ def only(text: str, **given: object) -> ImportedSchedule:
     ],
 )
 def test_times_are_those_of_cron(said: str) -> None:
-    """There and here, as croniter counts them with cron's rule for day fields."""
+    """Old and new times, compared with croniter under cron's rule for day fields."""
     found = only(f"{said} command")
     oracle = croniter(said, NOW, implement_cron_bug=True)
     expected = [oracle.get_next(datetime) for _ in range(5)]
@@ -51,7 +51,7 @@ def test_times_are_those_of_cron(said: str) -> None:
 
 
 def test_both_day_fields_hold_where_one_begins_with_a_star() -> None:
-    """Written so that they do where our dialect has words for it."""
+    """It is rewritten if our dialect can express that."""
     found = only("0 0 */1 * 1 command")
     assert (found.repeat, found.differs) == ("CRON 0 0 * * MON", False)
     assert "both day fields" in found.warnings[0]
@@ -63,7 +63,7 @@ def test_both_day_fields_hold_where_one_begins_with_a_star() -> None:
 
 
 def test_zones() -> None:
-    """The machine's, then what CRON_TZ says of the lines below; TZ is for the commands alone."""
+    """The machine's zone, then CRON_TZ for the lines below it; TZ affects only the commands."""
     found = crontab.parse_crontab(
         "TZ=Asia/Tokyo\n0 9 * * * a\nCRON_TZ=Europe/Berlin\n0 9 * * * b\n", zone="America/New_York"
     )
@@ -79,7 +79,7 @@ def test_zones() -> None:
 
 
 def test_variables_reach_the_command() -> None:
-    """Quotes of both kinds, blanks around the sign; a SHELL of one's own; a delay is a jitter."""
+    """With both kinds of quotes, blanks around the sign, another SHELL; a delay becomes a jitter."""
     found = only(
         "SHELL=/bin/bash\nA = \"1 '2'\"\n'B'=x y\nMAILTO=ops@example.org\nRANDOM_DELAY=5\n"
         '* * * * * echo "$A/$B"\n'
@@ -107,7 +107,7 @@ def test_variables_reach_the_command() -> None:
     ],
 )
 def test_percent_signs(command: str, printed: str) -> None:
-    """The first begins what the command reads, the others end its lines; with a backslash they are none."""
+    """The first begins the command's stdin, the others are line ends; a backslash escapes them."""
     script = only(f"* * * * * {command}").options["cmd"]
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == printed
@@ -154,7 +154,7 @@ def test_the_column_of_users() -> None:
     ],
 )
 def test_lines_that_cannot_be_schedules(line: str, why: str) -> None:
-    """Are refused with their place, and the others are read."""
+    """They are refused, with their place, and the others are read."""
     bad, good = crontab.parse_crontab(f"# comment\n\n{line}\n* * * * * good\n")
     assert bad.place == "line 3"
     assert why in bad.refused
@@ -182,17 +182,17 @@ def test_lines_that_cannot_be_schedules(line: str, why: str) -> None:
     ],
 )
 def test_names_come_from_the_words_of_the_command(command: str, name: str) -> None:
-    """Or, where none is seen, from the line."""
+    """Or, without usable words, from the line."""
     assert only(f"0 0 * * * {command}").name == name
 
 
 def test_names_are_distinct_and_a_dash_is_no_part_of_the_time() -> None:
-    """cronie takes a dash as: do not log."""
+    """In cronie, a dash means: do not log."""
     assert [entry.name for entry in crontab.parse_crontab("-0 1 * * * a\n0 2 * * * a\n")] == ["a", "a-2"]
 
 
 def test_only_a_line_feed_ends_a_line() -> None:
-    """As for cron: other characters that may end lines stay in the command."""
+    """As in cron: other line separators stay in the command."""
     assert only("* * * * * echo a\x0cb\u2028c\r\n").options == {"cmd": "echo a\x0cb\u2028c"}
 
 
@@ -226,7 +226,7 @@ def test_only_a_line_feed_ends_a_line() -> None:
     ],
 )
 def test_each_cron_by_its_own_rule(lines: str, by: crontab.Cron | None, repeat: str, warned: str) -> None:
-    """What one of them reads otherwise is written so, or said."""
+    """A differing reading is rewritten or reported."""
     found = only(f"{lines}\n", by=by)
     assert (found.repeat, found.refused) == (repeat, "")
     assert found.warnings[:1] == () if not warned else warned in found.warnings[0], found.warnings
@@ -234,13 +234,13 @@ def test_each_cron_by_its_own_rule(lines: str, by: crontab.Cron | None, repeat: 
 
 
 def test_what_debian_refuses() -> None:
-    """A dash before a time, and a variable without a value."""
+    """It refuses a dash before a time, and a variable without a value."""
     assert "Debian's cron accepts no -" in only("-0 1 * * * x\n", by="debian").refused
     assert 'MAILTO=""' in only("MAILTO=\n", by="debian").refused
 
 
 def test_supercronic_takes_the_whole_file_and_no_percent_signs() -> None:
-    """Its variables count for the lines above too; what stands in a command is the shell's."""
+    """Its variables also apply to the lines above; variables in a command are left to the shell."""
     first, second = crontab.parse_crontab(
         "0 1 * * * printf %s a\nSHELL=/bin/bash\nHOME=/tmp\n@daily b\n", by="supercronic"
     )
@@ -254,7 +254,7 @@ def test_supercronic_takes_the_whole_file_and_no_percent_signs() -> None:
 
 
 def test_cron_starts_a_command_in_its_home(tmp_path: Path) -> None:
-    """A HOME= is where the command runs, for cron goes there first."""
+    """HOME= becomes the working folder, since cron changes to it."""
     found = only(f"HOME={tmp_path}\n* * * * * pwd\n")
     done = subprocess.run(["sh", "-c", found.options["cmd"]], capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).resolve() == tmp_path.resolve()
@@ -276,12 +276,12 @@ def test_cron_starts_a_command_in_its_home(tmp_path: Path) -> None:
     ],
 )
 def test_a_column_of_users_is_recognized(text: str, file: str, users: bool) -> None:
-    """By where the file stands, or by users whose names are no commands."""
+    """By the file's path, or by user names that are not commands."""
     assert crontab.has_users(text, file) == users
 
 
 def test_a_crontab_has_limits() -> None:
-    """Of characters, of entries, and of what its variables become in every command."""
+    """On characters, entries, and the size of its variables in all commands."""
     with pytest.raises(Unreadable, match=f"at most {SCHEDULE_FILE_CHARS_MAX} characters"):
         crontab.parse_crontab("#" * (SCHEDULE_FILE_CHARS_MAX + 1))
     with pytest.raises(Unreadable, match=f"line 10001: expected at most {SCHEDULES_PER_SYNC_MAX} schedules"):
@@ -293,5 +293,5 @@ def test_a_crontab_has_limits() -> None:
 
 
 def test_a_variable_is_set_again() -> None:
-    """The last value counts, in the place of the first."""
+    """The last value counts, at the position of the first."""
     assert only("A=1\nB=2\nA=3\n* * * * * x\n").options == {"cmd": "export A=3\nexport B=2\nx"}

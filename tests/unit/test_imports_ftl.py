@@ -38,7 +38,7 @@ func Hourly(ctx context.Context) (err error) {
 
 
 def test_directives() -> None:
-    """With the time-outs that FTL has, in UTC; five, six and seven fields and the short forms."""
+    """With FTL's time-outs, in UTC; five, six and seven fields and the short forms."""
     first, second = ftl.parse_ftl(GO)
     assert (first.name, first.repeat, first.place) == ("time.exampleJob", "CRON 0 0 * * *", "line 4")
     assert first.options == {"run_timeout": "5m", "grace": "1m"}
@@ -82,7 +82,7 @@ def test_verbs_in_go(verb: str) -> None:
     ],
 )
 def test_names_are_those_of_the_schema(name: str, verb: str) -> None:
-    """Not only the first letter is small."""
+    """More than the first letter may become lower case."""
     assert only(f"package m\n//ftl:cron 5s\nfunc {name}(ctx context.Context) error {{").name == f"m.{verb}"
 
 
@@ -130,14 +130,14 @@ def test_what_only_looks_like_a_directive(text: str) -> None:
     ],
 )
 def test_directives_that_are_refused(text: str, why: str) -> None:
-    """With their line; FTL refuses them too, or would not run them."""
+    """With their line; FTL also refuses them, or would not run them."""
     found = only(text)
     assert why in found.refused
     assert found.place == "line 1"
 
 
 def test_a_directive_in_a_function_is_refused() -> None:
-    """It is above nothing."""
+    """It is not above a function."""
     found = only("func A() {\n//ftl:cron 5s\nx := func(ctx context.Context) error {}\n}\n")
     assert (found.place, "a verb below" in found.refused) == ("line 2", True)
 
@@ -150,13 +150,13 @@ def test_a_directive_without_a_verb_takes_none_from_the_next() -> None:
 
 
 def test_two_directives_of_one_verb_are_refused_with_both_lines() -> None:
-    """Nobody can tell which one was meant."""
+    """It is unclear which one was meant."""
     found = ftl.parse_ftl("package a\n//ftl:cron 5s\n//ftl:cron 6s\nfunc A(ctx context.Context) error {\n")
     assert ["line 2 and line 3 are for one verb" in entry.refused for entry in found] == [True, True]
 
 
 def test_types_that_the_file_declares() -> None:
-    """An alias of what FTL injects is no request, a struct is one."""
+    """An alias of an injected type is not a request; a struct is."""
     text = "package a\n//ftl:cron 5s\nfunc A(ctx context.Context, p Thing) error {}\ntype Thing "
     assert only(text + "= ftl.TopicHandle[Event, ftl.SinglePartitionMap[Event]]\n").warnings == ()
     assert only(text + "func(context.Context, Req) (Resp, error)\n").warnings == ()
@@ -167,7 +167,7 @@ def test_types_that_the_file_declares() -> None:
 
 
 def test_ftl_reads_ranges_to_seven_by_its_library() -> None:
-    """Written so, with a warning."""
+    """They are rewritten, with a warning."""
     found = only("package a\n//ftl:cron 0 9 * * 1-7\nfunc A(ctx context.Context) error {}\n")
     assert found.repeat == "CRON 0 9 * * MON-SAT"
     assert "hashicorp/cronexpr reads 7 as 0" in found.warnings[0]
@@ -221,7 +221,7 @@ fun weekly(context: Context): Unit {
     ],
 )
 def test_the_forms_of_the_annotation(text: str) -> None:
-    """All mean the same."""
+    """All forms mean the same."""
     found = only(f"package ftl.echo\n{text}\n", "Echo.kt")
     assert (found.name, found.repeat, found.refused) == ("echo.a", "CRON 5m", "")
 
@@ -308,7 +308,7 @@ public class Pulse {
 
 @pytest.mark.parametrize("file", ["Pulse.java", "-"])
 def test_java(file: str) -> None:
-    """A method of a class, with what FTL injects; without a name the text tells the language."""
+    """A method of a class, with injected parameters; without a file name the text shows the language."""
     first, second = ftl.parse_ftl(JAVA, file=file)
     assert (first.name, first.repeat, first.place) == ("example.tenSeconds", "CRON 10s", "line 8")
     assert (second.name, second.repeat, second.warnings) == ("example.hourly", "CRON 0 * * * *", ())
@@ -372,7 +372,7 @@ def test_methods_in_java_that_are_refused(text: str, why: str) -> None:
     ],
 )
 def test_files_that_cannot_be_read_say_the_line(file: str, text: str, line: int) -> None:
-    """Where something begins that has no end."""
+    """At the place where an unclosed part begins."""
     with pytest.raises(Unreadable, match=f"line {line}: expected"):
         ftl.parse_ftl(text, file=file)
 

@@ -1,6 +1,6 @@
 """Random texts from the pieces of each format: every parser accepts them or gives a reason.
 
-What is read can be written, and what was written is read again as it was.
+Read schedules can be written, and written ones are read back unchanged.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def texts(kind: str) -> st.SearchStrategy[str]:
 
 @pytest.mark.parametrize("kind", READERS)
 def test_a_reader_reads_or_says_why_not(kind: str) -> None:
-    """Whatever the text is."""
+    """For any text."""
 
     @settings(max_examples=examples(50, night=5_000), deadline=None)
     @given(texts(kind))

@@ -29,7 +29,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
     ],
 )
 def test_the_minute_comes_first_unless_there_are_seven_fields(said: str, ours: str) -> None:
-    """A sixth field is a year."""
+    """The sixth field is a year."""
     old, expression, notes = gorhill.parse_gorhill(said)
     assert (expression, notes) == (ours, ())
     assert same_schedule(cron.parse(expression), old)
@@ -59,7 +59,7 @@ def test_the_minute_comes_first_unless_there_are_seven_fields(said: str, ours: s
 def test_what_the_libraries_read_otherwise(
     said: str, library: gorhill.Library, ours: str | None, note: str
 ) -> None:
-    """Is written so and said, or refused."""
+    """It is rewritten with a warning, or refused."""
     if ours is None:
         with pytest.raises(cron.BadSchedule) as caught:
             gorhill.parse_gorhill(said, library)
@@ -73,7 +73,7 @@ def test_what_the_libraries_read_otherwise(
 
 @pytest.mark.parametrize("said", ["0 */3 * * *", "0 1/3 * * *", "0 2,10,18 * * *", "0 0 1 * 1", "0 0 * * 5L"])
 def test_five_fields_are_as_croniter_has_them(said: str) -> None:
-    """Either day field is enough."""
+    """One matching day field is enough."""
     old, expression, _ = gorhill.parse_gorhill(said)
     found = ImportedSchedule("a", "line 1", said, expression, old=old)
     oracle = croniter(said.replace("5L", "L5"), NOW)  # as croniter spells it
@@ -82,6 +82,6 @@ def test_five_fields_are_as_croniter_has_them(said: str) -> None:
 
 @pytest.mark.parametrize("said", ["", "0 9 * *", "@Daily", "@reboot", "@minutely", "Mon", "5m"])
 def test_what_gorhill_does_not_know_is_refused(said: str) -> None:
-    """Also what our own dialect has beyond it."""
+    """Also extensions of our own dialect."""
     with pytest.raises(cron.BadSchedule, match="5 to 7 fields"):
         gorhill.parse_gorhill(said)

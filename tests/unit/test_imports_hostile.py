@@ -1,4 +1,4 @@
-"""Texts meant to take long: every parser ends soon, because it passes over a text once."""
+"""Texts meant to take long: every parser is linear, because it reads a text once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS_MAX = 5.0
 
 
 def fill(piece: str) -> str:
-    """Return a piece again and again."""
+    """Return a repeated piece."""
     return (piece * (LENGTH // len(piece) + 1))[:LENGTH]
 
 
@@ -85,7 +85,7 @@ CASES: dict[str, Callable[[], object]] = {
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("case", CASES)
 def test_reading_costs_what_the_text_is_long(case: str) -> None:
-    """Read or refused, but soon."""
+    """In linear time, whether read or refused."""
     before = time.process_time()
     with suppress(ValueError):
         CASES[case]()

@@ -43,14 +43,14 @@ def test_schedules(said: str, repeat: str) -> None:
 
 
 def test_what_has_no_schedule() -> None:
-    """A job is triggered; a trigger runs 30 seconds after its last end."""
+    """Such a job must be triggered; a trigger runs 30 seconds after its last end."""
     assert job("noop {}").repeat == "CRON @never"
     found = job("noop {}", "trigger")
     assert (found.repeat, found.source_text) == ("FINISHED, +30 SECONDS", "with 30s interval")
 
 
 def test_fetches() -> None:
-    """A plain one is an address, others an object; old files put the task into `task`."""
+    """A plain one becomes a URL, others an object; old files put the task into `task`."""
     assert job('url_fetch { url: "https://x/y" timeout_sec: 60 }').options == {"url": "https://x/y"}
     assert job('url_fetch { url: "https://x/y" method: "GET" timeout_sec: 0 }').options == {
         "url": "https://x/y"
@@ -75,7 +75,7 @@ BUILD = "buildbucket { server: 'x' bucket: 'b' builder: 'c' properties: ['a:b', 
     ],
 )
 def test_what_is_lost_of_a_job_is_said(kind: str, fields: str, warning: str) -> None:
-    """And the job is taken over without it."""
+    """And the job is imported without it."""
     found = job(fields, kind)
     assert not found.refused
     assert warning in found.warnings[0]
@@ -150,7 +150,7 @@ def test_what_is_lost_of_a_job_is_said(kind: str, fields: str, warning: str) -> 
     ],
 )
 def test_what_luci_would_refuse(block: str, why: str) -> None:
-    """Each with its line, and what cannot run here."""
+    """Each with its line; also jobs that cannot run here."""
     (found,) = luci.parse_luci(f"acl_sets {{ name: 'x' }}\n{block}")
     assert why in found.refused
     assert found.refused.startswith("line 2: ")
@@ -158,7 +158,7 @@ def test_what_luci_would_refuse(block: str, why: str) -> None:
 
 
 def test_a_refusal_names_the_line_of_the_field() -> None:
-    """Which may be far below the block's."""
+    """It may be far below the block's first line."""
     (found,) = luci.parse_luci("job {\n id: 'a'\n noop {}\n url_fetch {\n  url: 'https://x'\n }\n}")
     assert found.refused == "line 4: url_fetch: expected one task in a job; line 3 has one already"
 
@@ -174,7 +174,7 @@ def test_an_id_twice_is_refused_with_both_lines() -> None:
 
 
 def test_a_trigger_names_jobs_that_are_enabled() -> None:
-    """One that is disabled is as good as gone."""
+    """A disabled job counts as missing."""
     text = "job { id: 'b' disabled: true noop {} }\ntrigger { id: 'a' noop {} triggers: 'b' }"
     assert "jobs of this file that are enabled" in luci.parse_luci(text)[1].refused
 
@@ -190,6 +190,6 @@ def test_a_trigger_names_jobs_that_are_enabled() -> None:
     ],
 )
 def test_files_that_are_none(text: str, why: str) -> None:
-    """Say the line, and nothing of them is taken."""
+    """The error names the line, and nothing is imported."""
     with pytest.raises(Unreadable, match=why):
         luci.parse_luci(text)

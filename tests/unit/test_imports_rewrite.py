@@ -62,7 +62,7 @@ def test_arguments_become_an_expression(arguments: dict[str, str], expression: s
     ],
 )
 def test_what_no_expression_says_is_refused(arguments: dict[str, str], why: str) -> None:
-    """The words tell what stands in the way."""
+    """The error names the obstacle."""
     with pytest.raises(NoExpression, match=why):
         expression_for(cron.parse(arguments))
 
@@ -95,7 +95,7 @@ ARGUMENTS = st.fixed_dictionaries(
 @settings(max_examples=examples(60, night=600), deadline=None)
 @given(ARGUMENTS)
 def test_every_expression_that_is_written_means_the_same(arguments: dict[str, str]) -> None:
-    """Whatever the arguments are: the same, or refused."""
+    """For any arguments, the result is equivalent or refused."""
     try:
         schedule = cron.parse(arguments)
         expression = expression_for(schedule)
@@ -105,7 +105,7 @@ def test_every_expression_that_is_written_means_the_same(arguments: dict[str, st
 
 
 def test_a_text_that_means_the_same_stays() -> None:
-    """Blanks apart."""
+    """Except for blanks."""
     assert kept_or_rewritten("0  9 * *   1-5", cron.parse("0 9 * * MON-FRI")) == "0 9 * * 1-5"
     assert kept_or_rewritten("0 9 * * 0", cron.parse("0 9 * * MON")) == "0 9 * * MON"
     assert kept_or_rewritten("no schedule", cron.parse("0 9 * * MON")) == "0 9 * * MON"
@@ -120,7 +120,7 @@ def test_schedules_that_differ_are_not_the_same(other: str) -> None:
 
 
 def test_names_are_made_distinct() -> None:
-    """Also where the second one looks like what the third would get."""
+    """Also if the second name equals the one that the third would get."""
     assert distinct(["a", "a", "a-2", "a", "b"]) == ["a", "a-2", "a-2-2", "a-3", "b"]
 
 

@@ -1,8 +1,8 @@
-"""Each importer against a small parser of the other system's own rule, over random expressions.
+"""Each importer is compared with a small parser of the other system's rules, over random expressions.
 
 The parsers are written from the other system's source, character by character where it reads so, and share
-nothing with the importers. What the other system runs, at which times, and what it refuses has to be the
-same; what is written for us has to fire at those times too.
+nothing with the importers. Which expressions the other system runs, when, and which it refuses must be the
+same, and our expressions must fire at the same times.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 
 
 class Refused(Exception):
-    """The other system does not take the expression, or never runs it."""
+    """Raised if the other system refuses the expression or never runs it."""
 
 
 @dataclass
 class Meaning:
-    """What another system runs: sets of numbers, and a judge of days."""
+    """The meaning of an expression in another system: sets of numbers, and a predicate for days."""
 
     seconds: set[int]
     minutes: set[int]
@@ -85,7 +85,7 @@ class Meaning:
 
 
 class Characters:
-    """What get_char and unget_char see of one field."""
+    """The characters of one field, for get_char and unget_char."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text + " ", 0
@@ -473,7 +473,7 @@ ODD = [
 
 @dataclass
 class Dice:
-    """Makes up fields: mostly good ones, and each kind of odd one often enough."""
+    """Makes random fields: mostly valid ones, and each odd kind often enough."""
 
     random: random.Random
     odd: float = 0.12
@@ -546,7 +546,7 @@ def judge(
 
 
 def enough(counts: Counter[str], *kinds: str) -> None:
-    """Each kind has to come up, or the comparison says little."""
+    """Check that each kind of expression has occurred often enough."""
     assert all(counts[kind] >= EXPRESSIONS // 100 for kind in kinds), counts
 
 
@@ -568,7 +568,7 @@ def test_crontabs(by: crontab.Cron) -> None:
 
 
 def test_a_crontab_of_nobody_knows_which_cron() -> None:
-    """Only what both read alike is taken."""
+    """Only lines that both read alike are accepted."""
     dice, counts = Dice(random.Random("crontab")), Counter[str]()
     for _ in range(EXPRESSIONS):
         expression = dice.expression().lstrip("-")
@@ -644,7 +644,7 @@ def test_ftl() -> None:
 
 
 def test_prow() -> None:
-    """robfig/cron has no importer: what it takes is taken as it stands, and fires at the same times."""
+    """robfig/cron has no importer: our dialect reads its expressions as they are, and fires alike."""
     dice, counts = Dice(random.Random("prow"), odd=0.06), Counter[str]()
     # It passes over empty terms and what stands behind *-, and takes ? in every field and before a step.
     looser = re.compile(r"(?: |^),|,[ ,]|,$|[?*]-|[?][/,]|,[?]|^[?]|^\S+ [?]|^\S+ \S+ \S+ [?]")

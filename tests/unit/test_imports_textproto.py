@@ -62,13 +62,13 @@ def test_text_format(text: str, fields: list[tuple[str, Any]]) -> None:
     ids=lambda value: value[:30],
 )
 def test_text_that_is_none(text: str, why: str) -> None:
-    """Says the line and what was expected."""
+    """The error names the line and what was expected."""
     with pytest.raises(Unreadable, match=why):
         textproto.parse(text)
 
 
 def test_a_word_is_no_text() -> None:
-    """The one has quotes, the other has none."""
+    """Only a string has quotes."""
     (word, _), (text, _) = [(value, line) for _, value, line in textproto.parse("a: yes b: 'yes'")]
     assert isinstance(word, textproto.Word)
     assert not isinstance(text, textproto.Word)

@@ -87,7 +87,7 @@ def test_merge_patch_keeps_spellings() -> None:
 
 
 def test_what_a_command_merges_is_bounded_by_how_deep_it_is() -> None:
-    """All that is in an object is read again at each level: deep and large would cost its square."""
+    """The content of an object is read again at each level, so depth times size must be bounded."""
     text = '{"a":' * 30 + f'"{"x" * (MERGE_BYTES_MAX // 80)}"' + "}" * 30
     merging = jsontext.Merging()
     assert merging.patched(text, text) == text

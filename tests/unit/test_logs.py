@@ -18,7 +18,7 @@ log = logging.getLogger("bedrockjobs.test")
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Return what is written to; the log of the test run is put back afterwards."""
+    """Return the stream of the log; restore the test run's log afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers = []
@@ -28,12 +28,12 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    """Return the lines that were written, read."""
+    """Return the parsed lines of the log."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def broken(value: str) -> None:
-    """Fail with what a client sent in the words of the error."""
+    """Raise an error whose message contains a client's data."""
     raise ValueError(f"cannot read {value}")
 
 

@@ -17,7 +17,7 @@ from tests.unit.test_messages_sent import sending, told
 
 
 class Box:
-    """A mail server's inbox, which refuses some: nobody for good, somebody until it is told otherwise."""
+    """A mail server's inbox that refuses one recipient permanently, and another until told otherwise."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -39,13 +39,13 @@ class Box:
         return "250 OK"
 
     def people(self) -> list[list[str]]:
-        """Return whom each mail was for."""
+        """Return the recipients of each mail."""
         return [mail.rcpt_tos for mail in self.mails]
 
 
 @pytest.fixture
 def box(unused_tcp_port: int) -> Iterator[tuple[Box, Channels]]:
-    """Return a mail server's inbox, and ways that use it."""
+    """Return a mail server's inbox, and channels that use it."""
     found = Box()
     post = Controller(found, hostname="127.0.0.1", port=unused_tcp_port)
     post.start()
@@ -106,7 +106,7 @@ async def test_a_mail_has_arrived_once_whoever_was_refused_for_now_is_no_longer_
 
 @pytest.mark.parametrize("to", ["a@example.com\nBcc: b@example.com", "not an address", "", "a@b,<c d>"])
 async def test_what_is_no_mail_address_is_told(box: tuple[Box, Channels], to: str) -> None:
-    """As it may stand in a variable, which nobody has checked."""
+    """It may come from a variable, which is not validated."""
     inbox, mailing = box
     with pytest.raises(NotSent, match=r"^to: expected mail addresses"):
         await mailing.send(NAMED, f"mailto:{to}", "", 0)
@@ -118,7 +118,7 @@ Said = dict[str, bytes | None]
 
 
 async def mailed(said: Said, **more: str) -> str:
-    """Send a mail by a server that says something else than it should."""
+    """Send a mail through a server with wrong replies."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         verb = "hello"
@@ -148,7 +148,7 @@ async def mailed(said: Said, **more: str) -> str:
 
 @pytest.mark.parametrize("said", [None, b"", b"500 what?\r\n"])
 async def test_a_mail_that_was_taken_has_arrived_whatever_is_said_of_its_end(said: bytes | None) -> None:
-    """Else it would be sent again and again for a day."""
+    """Otherwise it would be sent repeatedly for a day."""
     assert await mailed({"QUIT": said}, mail_from="jobs@example.com") == ""
 
 

@@ -18,12 +18,12 @@ class Client:
     """A connection."""
 
     def __init__(self, unread_bytes: int) -> None:
-        """Leave so many bytes unread."""
+        """Hold a number of unread bytes."""
         self.unread_bytes = unread_bytes
         self.closed = False
 
     def shed(self) -> None:
-        """Note that it was closed."""
+        """Record that it was closed."""
         self.closed = True
 
 

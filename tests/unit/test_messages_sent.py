@@ -150,7 +150,7 @@ def test_a_variable_of_the_server_stands_for_a_secret() -> None:
 
 
 def sending(**given: Any) -> Channels:
-    """Return ways with a secret."""
+    """Return channels with a secret."""
     return Channels(
         **{"smtp": "", "mail_from": "", "url": "", "environment": {"BEDROCKJOBS_NOTIFY_K": "key"}, **given}
     )

@@ -74,7 +74,7 @@ def test_modifiers_move_a_moment_as_sqlite_does(
     ],
 )
 def test_one_modifier(start: str, step: str, expected: str) -> None:
-    """The overflow of months, and what SQLite itself does not know."""
+    """The overflow of months, and modifiers that SQLite does not have."""
     found = model_repeat.moved(model_repeat.moment_of(start), [step])
     assert found is not None
     assert model_repeat.whole(found) == expected
@@ -90,7 +90,7 @@ def test_a_moment_beyond_the_calendar_is_none() -> None:
 @given(st.integers(1, 3 * 3600), st.integers(1, 40 * 86400))
 @settings(max_examples=200, deadline=None)
 def test_a_jump_keeps_the_phase_and_leaves_no_slot_out(period: int, behind: int) -> None:
-    """In current mode a late window goes to the first slot in phase after now."""
+    """In current mode a late run moves to the first time after now that keeps the interval's phase."""
     slot = NOW - timedelta(seconds=behind)
     text = f"SCHEDULED, +{period} SECONDS"
     found = model_repeat.next_run(text, "current", scheduled=model_repeat.with_ms(slot), started="", now=NOW)
@@ -147,14 +147,14 @@ def test_merge_patch_examples(target: Any, patch: Any, expected: Any) -> None:
 
 
 def test_a_merge_leaves_its_target_alone() -> None:
-    """A refused CreateJobs must be able to go back."""
+    """A refused CreateJobs must be able to restore the old data."""
     target = {"a": {"b": 1}}
     model_data.merged(target, {"a": {"b": 2}})
     assert target == {"a": {"b": 1}}
 
 
 def test_text_that_needs_no_change_keeps_its_spelling() -> None:
-    """2.50 stays 2.50 where the queue writes nothing."""
+    """2.50 stays 2.50 if the queue changes nothing."""
     text = '{ "z": 2.50, "a": 12345678901234567890 }'
     assert model_data.without(text, "retryAfterCount") == text
     assert model_data.keeping_mark(text, False) == text
@@ -216,12 +216,12 @@ def stories(draw: st.DrawFn) -> list[tuple[float, Command[Any]]]:
 
 
 def everything(model: Model) -> Any:
-    """Return all that a model holds."""
+    """Return the whole state of a model."""
     return {key: vars(row).copy() for key, row in model.jobs.items()}, model.next_job_id, model.next_run_id
 
 
 def waits_for_something(model: Model, row: Row) -> bool:
-    """Return whether what a PAUSED job waits for can still happen."""
+    """Return whether a PAUSED job can still be resumed."""
     pending = any(
         child.state in ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED") for child in model.children(row)
     )
@@ -234,7 +234,7 @@ def waits_for_something(model: Model, row: Row) -> bool:
 def test_whatever_comes_the_table_makes_sense(
     story: list[tuple[float, Command[Any]]], mode: Compatibility
 ) -> None:
-    """Refusals change nothing, ids only grow, runs belong to running jobs, nobody waits in vain."""
+    """Refusals change nothing, IDs only grow, runs belong to running jobs, and no job waits forever."""
     model, now = Model(mode), NOW
     for seconds, command in story:
         now += timedelta(seconds=seconds)
@@ -252,7 +252,7 @@ def test_whatever_comes_the_table_makes_sense(
 
 
 def test_a_model_answers_with_equal_outcomes() -> None:
-    """Two models that are told the same are the same: nothing comes from outside."""
+    """Two models with the same commands are equal: nothing depends on the outside."""
     story: list[tuple[str, dict[str, Any]]] = [
         ("CreateJob", {"name": "a", "data": {"x": 1}}),
         ("GetJob", {"name": "a", "worker": "w"}),

@@ -76,7 +76,7 @@ def matches(names: Names, name: str) -> bool:
 
 
 def first_due(store: SQLiteEngine, request: TakeRequest) -> Job | None:
-    """Return the job to take, however many units the search for it takes."""
+    """Return the job to take, after as many units as the search needs."""
     for _ in range(10_000):
         try:
             return store.unit.first_due(request, NOW)
@@ -88,7 +88,7 @@ def first_due(store: SQLiteEngine, request: TakeRequest) -> Job | None:
 
 @dataclass
 class Plain:
-    """The rows in a dictionary, and the obvious search."""
+    """The rows in a dictionary, with a naive search."""
 
     rows: dict[int, Job] = field(default_factory=dict)
     pauses: frozenset[str] = frozenset()
@@ -110,7 +110,7 @@ class Plain:
 
 
 class Both:
-    """The store and the plain rows, with what a rollback or an undo brings back."""
+    """The store and the plain rows, with snapshots for rollback and undo."""
 
     def __init__(self, groups_max: int, patterns_max: int) -> None:
         self.store = SQLiteEngine(
@@ -297,7 +297,7 @@ def test_patterns_are_forgotten_the_least_used_first() -> None:
 
 
 def locked(jobs: int, locks: int, held: int = 0) -> SQLiteEngine:
-    """Return a store with due jobs of as many names, spread over locks, of which the first ones are held."""
+    """Return a store with due jobs of many names, spread over locks, the first of which are held."""
     store = SQLiteEngine(":memory:", Settings())
     store.begin()
     for number in range(jobs):
@@ -318,7 +318,7 @@ def locked(jobs: int, locks: int, held: int = 0) -> SQLiteEngine:
 
 
 def statements(store: SQLiteEngine, act: Callable[[], object]) -> int:
-    """Count the statements of an act."""
+    """Return the number of statements that a function executes."""
     found: list[str] = []
     store._db.set_trace_callback(found.append)
     act()
@@ -573,7 +573,7 @@ def test_no_dict_of_a_pattern_grows_large(monkeypatch: pytest.MonkeyPatch) -> No
 def test_scans_end_by_the_clock_on_a_slow_machine(
     pattern: str, pace_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look at the clock finds it ``pace_s`` later, and each unit gets on."""
+    """Each reading of the clock advances it by ``pace_s``, and each unit makes progress."""
     store = a_store_of([f"n/{number:04}" for number in range(3_000)])
     patterns, rows = store.unit.ready.patterns, list[int]()
     clock = itertools.count()

@@ -26,17 +26,17 @@ SHORT = ("--seconds", "0.05")
 
 @pytest.fixture
 def load_modules() -> Iterator[Any]:
-    """Return what imports a module of the benchmarks, which import each other by their bare names."""
+    """Return a function that imports benchmark modules, which import each other by their bare names."""
     sys.path.insert(0, str(BENCHMARKS))  # before the folders of tests, where there is a `load` as well
     yield importlib.import_module
     sys.path.remove(str(BENCHMARKS))
 
 
 class FakeQueue:
-    """What a server of another queue does with jobs, in memory."""
+    """A server of another queue, in memory."""
 
     def __init__(self, *, losing: bool = False, leaving: bool = False) -> None:
-        """With ``losing``, finished jobs are not known; with ``leaving``, a take is the last answer."""
+        """With ``losing``, finished jobs are unknown; with ``leaving``, the connection ends after a take."""
         self.queued: deque[tuple[bytes, bytes]] = deque()
         self.taken: set[bytes] = set()
         self.waiting: list[FakeConnection] = []
@@ -60,7 +60,7 @@ class FakeQueue:
         return True
 
     def serve(self) -> None:
-        """Give jobs to those who wait."""
+        """Hand jobs to waiting clients."""
         while self.queued and self.waiting:
             job, data = self.queued.popleft()
             self.taken.add(job)
@@ -94,11 +94,11 @@ class FakeConnection(asyncio.Protocol):
         self.queue.serve()
 
     def request(self, lines: deque[bytes]) -> None:
-        """Do the request that begins with the first line, and take its lines away."""
+        """Execute the request that begins with the first line, and consume its lines."""
         raise NotImplementedError
 
     def give(self, job: bytes, data: bytes) -> None:
-        """Answer with a job."""
+        """Reply with a job."""
         raise NotImplementedError
 
 
@@ -140,7 +140,7 @@ FAKES: dict[str, type[FakeConnection]] = {"redis": FakeRedis, "beanstalkd": Fake
 
 
 async def load(queue: FakeQueue, peer: str, *options: str) -> tuple[int, str, str]:
-    """Load a fake for a moment; return the exit status and what was said."""
+    """Run the benchmark's load on a fake briefly; return the exit status and the output."""
     server = await asyncio.get_running_loop().create_server(partial(FAKES[peer], queue), "127.0.0.1", 0)
     async with server:
         port = str(server.sockets[0].getsockname()[1])

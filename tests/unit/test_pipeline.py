@@ -47,7 +47,7 @@ BLOCKS = ELSEWHERE | CLOSES | {"wait", "take of many"}
 
 
 class Peer:
-    """Whoever has the socket: feeds a pipeline, and answers its commands when it is told to."""
+    """The owner of the socket: feeds a pipeline, and answers its commands on request."""
 
     def __init__(self, at_once: bool = False, limits: Settings = SMALL) -> None:
         """With ``at_once`` each command is answered as soon as it is submitted."""
@@ -89,7 +89,7 @@ class Peer:
 def run(
     pieces: list[bytes], choose: Callable[[int], int] = lambda _: 0, *, at_once: bool = False
 ) -> tuple[list[Any], list[bytes], bool, str]:
-    """Feed pieces, then answer the open command that ``choose`` picks, until none is open."""
+    """Feed pieces, then answer the open commands in the order that ``choose`` decides."""
     peer = Peer(at_once)
     for piece in pieces:
         peer.feed(piece)
@@ -210,7 +210,7 @@ def test_a_client_too_far_ahead_is_not_read() -> None:
 
 
 def test_few_looks_of_one_connection_are_under_way() -> None:
-    """Each answer may be large, and the client may read none of them."""
+    """Each reply may be large, and the client may not read them."""
     pipeline = Pipeline(Settings())
     pipeline.feed(b"QueryJob\njobID: 1\n\n" * 10)
     answered = 0

@@ -1,6 +1,6 @@
 """Random events on a raw connection without a socket: no job is lost or handed out twice.
 
-Whole requests come in pieces; outcomes come in any order; the client stops reading, ends its input or goes
+Requests come in pieces; outcomes come in any order; the client stops reading, ends its input or goes
 away; the server drains or closes.
 """
 
@@ -27,7 +27,7 @@ ENDS = ["end", "drain", "finish", "time_out", "lose"]
 
 
 class Connection:
-    """A connection to which everything happens that can; every taken job is accounted for once."""
+    """A connection under all possible events; every taken job is accounted for once."""
 
     def __init__(self) -> None:
         self.pipeline = Pipeline(SMALL)
@@ -71,7 +71,7 @@ class Connection:
         self._turn()
 
     def stop_reading(self) -> None:
-        """The next answer is not sent whole."""
+        """Send the next reply only in part."""
         self.stalls = True
 
     def read(self) -> None:
@@ -141,7 +141,7 @@ class Connection:
         self._turn()
 
     def settle(self) -> None:
-        """Answer everything; then nothing may be left."""
+        """Answer all commands; then none may remain open."""
         if self.lost:
             return
         self.stalls = False
@@ -240,7 +240,7 @@ class Connection:
             assert self.fed < sum(len(REQUESTS[kind]) for kind in self.kinds[: place + 1])
 
     def nothing_is_forgotten(self) -> None:
-        """Where nothing hinders it, every request that has come whole is begun, and the next is awaited."""
+        """Check that every complete request has begun, unless reading is paused, and the next is read."""
         pipeline = self.pipeline
         if len(self.written) < len(self.begun) or pipeline.paused or pipeline.closing:
             return

@@ -43,7 +43,7 @@ def _folder(path: Path) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Return where a file of ours belongs, beside a precious one."""
+    """Return the path of a file of ours, next to a precious file."""
     (tmp_path / "precious").write_text("do not touch")
     return tmp_path / "jobs.db-lock"
 
@@ -64,7 +64,7 @@ def test_what_is_no_plain_file_is_refused(
 def test_what_is_planted_at_the_last_moment_is_not_written_to(
     place: Path, plant: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at what is there and the new file."""
+    """Between the check of the path and the creation of the file."""
     monkeypatch.setattr(files, "remove_plain", plant)
     with pytest.raises(FileExistsError):
         make_plain(place)
@@ -90,7 +90,7 @@ STRANGER = 4242
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Return a database with all that stands beside it, in a folder in which everybody may make files."""
+    """Return a database with its side files, in a world-writable folder."""
     folder = tmp_path / "sticky"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -101,7 +101,7 @@ def database(tmp_path: Path) -> Path:
 
 
 def as_a_strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a file be another user's: by giving it away, which root can, else by being another oneself."""
+    """Make another user the owner of a file: by chown as root, else by patching this process's user ID."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, -1)
     else:
@@ -133,7 +133,7 @@ def test_a_database_that_another_user_may_have_planted_is_refused(
 
 
 def test_who_has_the_folder_may_have_the_file(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where root works on the database of the server's user."""
+    """As when root works on the database of the server's user."""
     as_a_strangers(database, monkeypatch)
     if os.geteuid() == 0:
         os.chown(database.parent, STRANGER, -1)

@@ -10,7 +10,7 @@ from bedrockjobs.job.eligibility import WORKERS_NAMED_MAX, Drain, EligibleWorker
 
 
 class Worker(NamedTuple):
-    """What counts of one."""
+    """A worker with its capabilities."""
 
     name: str
     names: list[str]

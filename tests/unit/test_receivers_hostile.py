@@ -22,13 +22,13 @@ Answer = Callable[[], AsyncIterator[bytes]]
 
 
 async def said(*parts: bytes) -> AsyncIterator[bytes]:
-    """Say some words."""
+    """Yield some bytes."""
     for part in parts:
         yield part
 
 
 async def for_ever(first: bytes, again: bytes, every_s: float = 0) -> AsyncIterator[bytes]:
-    """Say some words, and then others without an end."""
+    """Yield some bytes, then others endlessly."""
     yield first
     while True:
         yield again
@@ -36,7 +36,7 @@ async def for_ever(first: bytes, again: bytes, every_s: float = 0) -> AsyncItera
 
 
 async def post(answer: Answer, path: str = "/") -> int:
-    """Post a message to who answers so; return how many connections came. Raises NotSent."""
+    """Post a message to a server that sends these bytes; return the number of connections. Raises NotSent."""
     came = 0
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,7 +90,7 @@ async def test_the_body_of_an_answer_is_not_read() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_nobody_is_led_to_another_address(status: int) -> None:
-    """Such as to one inside of the house, which whoever answers cannot reach."""
+    """Such as to an internal address, which the receiver itself cannot reach."""
     called = asyncio.Event()
 
     async def inside(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

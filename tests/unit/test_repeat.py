@@ -155,7 +155,7 @@ def test_case_and_blanks_mean_nothing_and_the_result_is_a_timestamp(base: str, m
 
 
 def test_years_before_the_first_are_no_dates() -> None:
-    """Stamps are compared as texts, and the year 0 is before all that the server can compute with."""
+    """Timestamps are compared as texts, and year 0 is before all dates that the server can compute."""
     assert after("FINISHED, -999 YEARS, -999 YEARS, -28 YEARS") is None
     assert after("FINISHED, -999 YEARS, -999 YEARS, -27 YEARS") == "0001-11-21 13:45:00"
     assert later("0000-11-21 13:45:00", ("+1 DAY",)) is None

@@ -179,7 +179,7 @@ def test_what_differs_in_data_and_unique_key_is_found_by_the_rest() -> None:
 
 
 def test_requests_that_end_with_other_lines_are_found_by_the_rest() -> None:
-    """Bedrock's PHP client ends each request with lines of its own."""
+    """Bedrock's PHP client ends each request with additional lines."""
     requests = RequestCache()
     end = b"\r\nConnection: wait\r\nrequestID: 7\r\nContent-Length: 0\r"
     command_of(b'CreateJob\r\nname: x\r\ndata: {"a":1}' + end, requests)

@@ -30,7 +30,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def prepared() -> Templates:
-    """Return templates that two looked at together, each of them loaded."""
+    """Return templates after two concurrent preparations, with every template loaded."""
     made = Templates(TemplateCode())
 
     async def prepare() -> None:

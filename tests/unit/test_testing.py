@@ -1,4 +1,4 @@
-"""The server for other people's tests: months of schedules in seconds."""
+"""The server for tests of applications: months of schedules in seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOP = Path(__file__).parents[2]
 
 
 def runs_until(server: ServerUnderTest, name: str, end: str) -> list[str]:
-    """Go from one due moment to the next; take and finish each run, and return when it was."""
+    """Advance from one due time to the next; take and finish each run, and return the times."""
     found = []
     while (moment := server.next()) is not None and moment < datetime.fromisoformat(end).replace(tzinfo=UTC):
         job = server.client.call(GetJob(name=name, worker="test"))
@@ -48,7 +48,7 @@ def test_a_weekly_job() -> None:
 
 
 def test_a_change_of_daylight_saving_time() -> None:
-    """Berlin, the last Sunday of March 2030: 9 o'clock comes an hour earlier in UTC from then on."""
+    """From the last Sunday of March 2030, 9 o'clock in Berlin is an hour earlier in UTC."""
     with ServerUnderTest("2030-03-30 00:00") as server:
         server.client.call(CreateJob(name="office", repeat="CRON TZ=Europe/Berlin 0 9 * * *"))
         assert runs_until(server, "office", "2030-04-02") == [

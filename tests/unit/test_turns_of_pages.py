@@ -15,7 +15,7 @@ from bedrockjobs.pages.templates import TemplateCode, Templates
 
 
 def seconds() -> Callable[[], float]:
-    """Return a clock that goes on by a second whenever it is looked at."""
+    """Return a clock that advances by a second at each reading."""
     return count().__next__
 
 
@@ -79,7 +79,7 @@ async def test_where_others_are_always_busy_it_goes_on_after_some_time() -> None
 
 
 async def turns_of_a_page(turn_s: float) -> int:
-    """Return how many turns a page takes of a thousand parts, if those of others take ``turn_s``."""
+    """Return the number of slices of a page with a thousand parts, if other tasks take ``turn_s``."""
     now, turns = 0.0, 0
 
     def clock() -> float:

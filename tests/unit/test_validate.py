@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
 
 
 def check(repeat: str, now: datetime = NOW, compatibility: Any = "document") -> dict[str, Any]:
-    """Return the answer, whose shape is that of the reply."""
+    """Return the reply, which must match the reply class."""
     found: dict[str, Any] = json.loads(validated(repeat, now, compatibility))
     ValidateReply.model_validate(found)
     assert list(found) == ["valid", "errors", "warnings", "words", "next"]
@@ -212,7 +212,7 @@ def test_a_schedule_that_ends_says_so() -> None:
 
 
 def ticks_of_day(repeat: str, day: datetime) -> list[datetime]:
-    """Return the ticks of 24 hours, as the evaluator has them."""
+    """Return the evaluator's ticks in 24 hours."""
     zone, expression = cron.split_zone(repeat)
     found, at = [], day - timedelta(seconds=1)
     while (tick := cron.next_tick(expression, at, zone)) and tick < day + timedelta(days=1):

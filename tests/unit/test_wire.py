@@ -86,7 +86,7 @@ def test_dates(text: str, stored: str) -> None:
     ],
 )
 def test_times_from_now(given: str | timedelta, offset: str, stamp: str) -> None:
-    """The command keeps the offset, also when it is sent on; the transaction makes a timestamp of it."""
+    """The command keeps the offset, also when it is forwarded; the transaction makes it a timestamp."""
     command = CreateJob.read({"name": "d", "firstRun": given})
     assert command.first_run == offset
     assert CreateJob.read_json(command.wire()) == CreateJob.read({"name": "d", "firstRun": offset})
@@ -347,7 +347,7 @@ def test_all_that_is_wrong_is_told_at_once_by_its_name_in_python() -> None:
 
 
 def test_what_is_read_from_a_request_does_not_come_by_the_check_of_python() -> None:
-    """It has one of its own, in the words of the protocol, and is no slower for this one."""
+    """Requests have a separate check with the protocol's messages, so this one does not slow them down."""
     assert not CreateJob.__pydantic_custom_init__  # type: ignore[attr-defined]
     with pytest.raises(BadArguments) as refused:
         CreateJob.read({"name": ""})

@@ -1,4 +1,4 @@
-"""The worker registry: a limited number of workers, of which each token has a share."""
+"""The worker registry: a limited number of workers, with a share for each token."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ KINDS = [WorkerRegistry, SharedWorkers]
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a server remember few workers."""
+    """Limit the registry to few workers."""
     for module in (workers, workers):
         monkeypatch.setattr(module, "WORKERS_MAX", FEW)
 
 
 def registry(kind: type[WorkerRegistry] = WorkerRegistry) -> tuple[WorkerRegistry, Callable[[Any], None]]:
-    """Return an empty registry, and what tells it of an event."""
+    """Return an empty registry, and a function that publishes an event to it."""
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
     found = kind(clock, clock)
     hears = found.event_handlers()
@@ -47,12 +47,12 @@ def registry(kind: type[WorkerRegistry] = WorkerRegistry) -> tuple[WorkerRegistr
 
 
 def asked(worker: str, by: str = "", *names: str, wait_s: float = 600.0) -> WorkerAsked:
-    """Return that a worker asked for jobs, and waits for one."""
+    """Return the event of a worker that waits for a job."""
     return WorkerAsked(worker, "host", 1, names or ("a",), (), wait_s, by)
 
 
 def opened(run_id: int, job_id: int, worker: str) -> RunOpened:
-    """Return that a worker was given a job."""
+    """Return the event of a run that a worker got."""
     return RunOpened(run_id, job_id, worker, 45, "", 0.0)
 
 

@@ -58,7 +58,7 @@ async def filled(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 def fill(table: Table, only: Scope | None) -> None:
-    """Write the rows that a scope sees."""
+    """Write random rows: only those in the scope, or all."""
     dice = Random(7)
     table.db.execute("BEGIN")
     for number in range(1, COUNT):
