@@ -168,7 +168,7 @@ def import_crontab(
 ) -> None:
     """Read a crontab of Debian's cron, cronie or supercronic.
 
-    Names come from the commands: `cd /srv && ./backup.sh` is backup, `restic backup /srv` restic-backup.
+    Names come from the commands: `cd /srv && ./backup.sh` becomes backup, `restic backup /srv` restic-backup.
     """
 
     if system and cron == "supercronic":
