@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -119,19 +119,15 @@ def problem(error: CommandError, status: int | None = None) -> web.Response:
 
 def answer_bytes(body: str, *, closes: bool) -> bytes:
     """Return the bytes of a whole reply, the same as ``text_response`` produces."""
-    return _whole(_head(200, JSON, closes), body)
+    data = body.encode("utf-8", "replace") or b"{}"
+    return b"%b%d\r\n\r\n%b" % (_head(rfc822_formatted_time(), 200, JSON, closes), len(data), data)
 
 
 def problem_bytes(error: CommandError, *, closes: bool) -> bytes:
     """Return the bytes of a whole error reply, the same as ``problem`` produces."""
     status = status_of(error)
-    return _whole(_head(status, PROBLEM, closes), problem_text(error, status))
-
-
-def _whole(head: bytes, body: str) -> bytes:
-    data = encoded(body)
-    date = rfc822_formatted_time().encode()
-    return b"%bDate: %b\r\nContent-Length: %d\r\n\r\n%b" % (head, date, len(data), data)
+    data = encoded(problem_text(error, status))
+    return b"%b%d\r\n\r\n%b" % (_head(rfc822_formatted_time(), status, PROBLEM, closes), len(data), data)
 
 
 def problem_text(error: CommandError, status: int) -> str:
@@ -152,9 +148,9 @@ def encoded(body: str) -> bytes:
     return body.encode(errors="replace")
 
 
-@cache
-def _head(status: int, media: str, closes: bool) -> bytes:
-    """Return the constant part of the head."""
+@lru_cache(maxsize=64)
+def _head(date: str, status: int, media: str, closes: bool) -> bytes:
+    """Return the head up to the length of the body."""
     lines = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         f"Content-Type: {media}",
@@ -166,7 +162,8 @@ def _head(status: int, media: str, closes: bool) -> bytes:
         lines.append(f"WWW-Authenticate: {CHALLENGE}")
     if closes:
         lines.append("Connection: close")
-    return "".join(f"{line}\r\n" for line in lines).encode()
+    lines += [f"Date: {date}", "Content-Length: "]
+    return "\r\n".join(lines).encode()
 
 
 # Pagination: a ``Link`` header (RFC 8288) to the next page.

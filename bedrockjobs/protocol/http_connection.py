@@ -13,6 +13,8 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any, NamedTuple, cast
@@ -37,12 +39,13 @@ from bedrockjobs.base.errors import (
 )
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import COMMANDS, Authenticate, Command
+from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.commands import COMMANDS, Authenticate, Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, OPEN_PAIR, Prepared, field_and_validator
+from bedrockjobs.engine.handlers.plain import OpenField, Prepared, field_and_validator
 from bedrockjobs.engine.submission import Outcome, Submission
 from bedrockjobs.protocol.authentication import HTTPAuthentication
-from bedrockjobs.protocol.connections import Connections
+from bedrockjobs.protocol.connections import NEVER, Connections
 from bedrockjobs.protocol.http_answers import (
     GZIP_BYTES_MIN,
     JSON,
@@ -64,6 +67,7 @@ from bedrockjobs.protocol.visitors import Origins
 # connection, so the two parsers never disagree about where a request ends.
 
 
+_END_OF_HEAD = b"\r\n\r\n"
 _START = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.1")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
 _DIGITS = re.compile(rb"[0-9]{1,15}")
@@ -83,9 +87,83 @@ _JSON_TYPES = frozenset(
 _FORM_TYPE = b"application/x-www-form-urlencoded"
 
 
-class RequestHead(NamedTuple):
-    """The parsed head of a request."""
+# Bodies that clients repeat but for the data of a job, its jobID or its unique key. Such a value is cut out
+# of the body, and the rest finds the command that was read from it before. The value is parsed and validated
+# alone: what surrounds it was JSON around another value, so the body is JSON if the value is.
 
+
+class Cut(NamedTuple):
+    """A way to cut values out of a body that differ from request to request."""
+
+    split: Callable[[bytes], re.Match[bytes] | None]
+    """Matches a body as groups: in turn what repeats and a value, with what repeats at both ends."""
+    field: OpenField
+    """The field that has the value, or the fields in the order of ``read``."""
+    read: Callable[..., Any]
+    """Returns the validated value, or those of several fields; raises ValueError."""
+    samples: tuple[bytes, ...]
+    """Values like those that it cuts out, to see what they would change."""
+
+
+_BLANKS = r"[ \t\r\n]*"
+_STRING = r'("(?:[^"\\]|\\.)*+")'
+_OBJECT = r'(\{.*\}|"(?:[^"\\]|\\.)*+")'
+_END = rf"([^}}]*\}}{_BLANKS})"
+_DATA, _KEY, _JOB_ID = (rf'"{name}"{_BLANKS}:{_BLANKS}' for name in ("data", "uniqueKey", "jobID"))
+
+
+def _splits(pattern: str) -> Callable[[bytes], re.Match[bytes] | None]:
+    return re.compile(pattern.encode(), re.DOTALL).fullmatch
+
+
+_validate_data = field_and_validator(CreateJob, "data")[1].validate_python
+_validate_key = field_and_validator(CreateJob, "uniqueKey")[1].validate_python
+
+
+def _data(text: bytes) -> Any:
+    return _validate_data(RawJSON(text, "utf-8"))
+
+
+def _data_and_key(text: bytes, key: bytes) -> tuple[Any, Any]:
+    return _data(text), _validate_key(jsontext.parse(key.decode()))
+
+
+def _key_and_data(key: bytes, text: bytes) -> tuple[Any, Any]:
+    return _data_and_key(text, key)
+
+
+_BOTH = ("data", "unique_key")
+_SAMPLE, _SAMPLE_KEY = b'{"a sample":{}}', b'"a sample"'
+_CUTS: dict[type[Command[Any]], tuple[Cut, ...]] = {
+    CreateJob: (
+        Cut(_splits(rf"((?>.*?{_DATA})){_OBJECT}{_END}"), "data", _data, (_SAMPLE,)),
+        Cut(
+            _splits(rf"((?>.*?{_DATA})){_OBJECT}([^}}]*?{_KEY}){_STRING}{_END}"),
+            _BOTH,
+            _data_and_key,
+            (_SAMPLE, _SAMPLE_KEY),
+        ),
+        Cut(
+            _splits(rf"((?>.*?{_KEY})){_STRING}((?>.*?{_DATA})){_OBJECT}{_END}"),
+            _BOTH,
+            _key_and_data,
+            (_SAMPLE_KEY, _SAMPLE),
+        ),
+    ),
+    FinishJob: (
+        Cut(_splits(rf'((?>.*?{_JOB_ID}"?))([1-9][0-9]{{0,17}})([^0-9].*)'), "job_id", int, (b"918273645",)),
+    ),
+    GetJob: (Cut(_splits(rf"({_BLANKS}\{{.*)"), "", lambda: None, ()),),
+}
+"""The commands that are cached. A later cut leaves more open, and is preferred if it can be made."""
+
+
+@dataclass(slots=True, frozen=True)
+class RequestHead:
+    """The parsed head of a request, with what follows from it for each request that begins with it."""
+
+    data: bytes
+    """Its bytes, including the blank line."""
     command_class: type[Command[Any]] | None
     """The command class of a plain request; None if aiohttp has to answer it."""
     body_bytes: int
@@ -93,20 +171,23 @@ class RequestHead(NamedTuple):
     authorization: bytes
     known_host: bool
     """Whether its ``Host`` is known; under any other host only clients with a token are answered."""
+    usual: bool
+    """Whether a request with this head is plain in any case."""
     closes: bool
     """Whether the connection closes after the reply."""
-    gzip: bool
-    """Whether the client accepts gzip."""
     form: bool
     """Whether the content type of the body is a form."""
-
-
-_Validate = Callable[[Any], Any] | None
-"""The validator of an open value, if there is one."""
+    answer_chars_max: int
+    """Longest reply that the connection writes itself; longer ones may be compressed or wait for memory."""
+    open: bool
+    """Whether the command needs no token."""
+    signed: bool
+    """Whether the sender must be known even if nobody needs a token."""
+    cuts: tuple[Cut, ...]
 
 
 class PlainHTTP:
-    """Parses plain requests and caches the heads that clients repeat."""
+    """Parses plain requests and caches the heads and commands that clients repeat."""
 
     def __init__(
         self, origins: Origins, gate: HTTPAuthentication, settings: Settings, root_path: str = ""
@@ -115,9 +196,10 @@ class PlainHTTP:
         self._origins = origins
         self.gate = gate
         self._headers_max = settings.headers_max
-        self._cache: OrderedDict[bytes, RequestHead] = OrderedDict()
-        self._prepared: OrderedDict[tuple[object, ...], tuple[Prepared, _Validate, _Validate]] = OrderedDict()
-        """Parsed commands by class and members, without those whose values are open."""
+        self.heads: OrderedDict[bytes, RequestHead] = OrderedDict()
+        """Parsed heads by their bytes."""
+        self._prepared: OrderedDict[tuple[OpenField, tuple[bytes, ...]], Prepared | None] = OrderedDict()
+        """Commands by what repeats in their bodies; None if it was seen once."""
         self._kinds = {
             f"{root}/{command_class.__name__}".encode(): command_class
             for command_class in COMMANDS.values()
@@ -128,19 +210,17 @@ class PlainHTTP:
     def head(self, data: bytes) -> RequestHead | None:
         """Return a parsed head, or None if it does not match the narrow grammar.
 
-        ``data`` ends before the blank line. For None, aiohttp gets the rest of the connection.
+        ``data`` ends with the blank line. For None, aiohttp gets the rest of the connection.
         """
-        known = self._cache.get(data)
+        known = self.heads.get(data)
         if known is None:
             known = self._parse(data)
             if known is not None and len(data) <= REQUEST_CACHED_BYTES_MAX:
-                if len(self._cache) >= REQUESTS_CACHED_MAX:
-                    self._cache.popitem(last=False)
-                self._cache[data] = known
+                _put(self.heads, data, known)
         return known
 
     def _parse(self, data: bytes) -> RequestHead | None:
-        first, *lines = data.split(b"\r\n")
+        first, *lines = data.removesuffix(_END_OF_HEAD).split(b"\r\n")
         start = _START.fullmatch(first)
         if start is None or len(lines) > self._headers_max:
             return None
@@ -163,77 +243,81 @@ class PlainHTTP:
         form = content_type == _FORM_TYPE
         plain &= (form or content_type in _JSON_TYPES) and int(length) <= CONNECTION_BYTES_FREE
         host = headers.get(b"host")
-        plain &= host is not None
+        command_class = self._kinds.get(start[2]) if plain and host is not None else None
+        known_host = host is not None and self._origins.is_known(host.decode("latin-1"))
+        gzip = takes_gzip(headers.get(b"accept-encoding", b"").decode("latin-1"))
         return RequestHead(
-            self._kinds.get(start[2]) if plain else None,
-            int(length),
-            headers.get(b"authorization", b""),
-            host is not None and self._origins.is_known(host.decode("latin-1")),
-            connection == b"close",
-            takes_gzip(headers.get(b"accept-encoding", b"").decode("latin-1")),
-            form,
+            data=data,
+            command_class=command_class,
+            body_bytes=int(length),
+            authorization=headers.get(b"authorization", b""),
+            known_host=known_host,
+            usual=command_class is not None and known_host,
+            closes=connection == b"close",
+            form=form,
+            answer_chars_max=GZIP_BYTES_MIN if gzip else CONNECTION_BYTES_FREE,
+            open=command_class is not None and command_class.open,
+            signed=command_class is not None and command_class.signed and not command_class.open,
+            cuts=() if command_class is None else _CUTS.get(command_class, ()),
         )
 
     def is_plain(self, head: RequestHead) -> bool:
         """Return whether a request with this head can be answered without aiohttp."""
         if head.command_class is None or head.known_host:
-            return head.command_class is not None
+            return head.usual
         return self.gate.needs_token and not self._origins.local_only
 
-    def read(self, exchange: Exchange, head: RequestHead, body: bytes) -> None:
-        """Set the command of an exchange; raises CommandError."""
-        command_class, text = head.command_class, text_of(body)
-        assert command_class is not None
-        open_name = None if head.form else OPEN_FIELDS.get(command_class)
-        if open_name is None:
-            exchange.command = read_body(command_class, text, form=head.form)
-            return
-        try:
-            members = jsontext.members(text)
-        except ValueError:
-            members = {}
-        value = members.pop(open_name, "null")
-        unique = members.pop(OPEN_PAIR[1], None) if open_name == OPEN_PAIR[0] else None
-        key = (command_class, unique is not None, *members.items())
-        known = self._prepared.get(key)
-        if known is not None and (value != "null") == bool(open_name) and unique != "null":
-            prepared, validate, validate_key = known
-            try:
-                if validate is not None:
-                    exchange.value = validate(command_class.parsed(open_name, value))
-                if validate_key is not None and unique is not None:
-                    exchange.value = exchange.value, validate_key(command_class.parsed(OPEN_PAIR[1], unique))
-            except ValueError:  # also a ValidationError; the error is raised below
-                pass
-            else:
+    def read(self, exchange: Exchange, head: RequestHead, body: bytes) -> bool:
+        """Set the command of an exchange; return False if it is to be forgotten. Raises CommandError."""
+        for cut in head.cuts:
+            match = cut.split(body)
+            if match is None:
+                continue
+            parts = match.groups()
+            prepared = self._prepared.get((cut.field, parts[::2]))
+            if prepared is not None:
+                try:
+                    exchange.value = cut.read(*parts[1::2])
+                except ValueError:  # also a ValidationError; the error is raised below
+                    break
                 exchange.prepared, exchange.template = prepared, prepared.command
+                return True
+        assert head.command_class is not None
+        exchange.command = command = read_body(head.command_class, text_of(body), form=head.form)
+        if command.connection is not None and command.connection.lower() == "forget":
+            return False
+        self._prepare(head.cuts, body, command)
+        return True
+
+    def _prepare(self, cuts: tuple[Cut, ...], body: bytes, command: Command[Any]) -> None:
+        """Cache a command if what repeats in its body is seen for the second time, unless it is long."""
+        for cut in reversed(cuts):
+            match = cut.split(body)
+            if match is None:
+                continue
+            parts = match.groups()
+            key = cut.field, parts[::2]
+            if len(body) - sum(map(len, parts[1::2])) > REQUEST_CACHED_BYTES_MAX:
                 return
-        exchange.command = command = command_class.read_json(text)
-        self._prepare(key, command, () if not open_name else (open_name,) if unique is None else OPEN_PAIR)
+            if key not in self._prepared:
+                _put(self._prepared, key, None)
+                continue
+            values, between = parts[1::2], iter(cut.samples)
+            sample = b"".join(next(between) if place % 2 else part for place, part in enumerate(parts))
+            with suppress(CommandError, ValueError):
+                # The values may only set their fields, which a second one with the same name, or one within
+                # another value, would not.
+                prepared = Prepared(type(command).read_json(sample.decode()), cut.field)
+                alike = prepared.with_value(cut.read(*values)) == command
+                if alike and prepared.with_value(cut.read(*cut.samples)) == prepared.command:
+                    self._prepared[key] = prepared
+                    return
 
-    def _prepare(self, key: tuple[object, ...], command: Command[Any], names: tuple[str, ...]) -> None:
-        """Cache a command whose values of some parameters may differ, unless it is long."""
-        found = [field_and_validator(type(command), name) for name in names]
-        if any(validator is None or field not in command.model_fields_set for field, validator in found):
-            return
-        if len(str(key)) > REQUEST_CACHED_BYTES_MAX:
-            return
-        if len(self._prepared) >= REQUESTS_CACHED_MAX:
-            self._prepared.popitem(last=False)
-        fields = tuple(field for field, _ in found)
-        validators = [*(validator.validate_python for _, validator in found), None, None]
-        prepared = Prepared(command, fields if len(fields) > 1 else "".join(fields))
-        self._prepared[key] = prepared, validators[0], validators[1]
 
-    @staticmethod
-    def answer(outcome: Outcome, *, closes: bool, gzip: bool) -> bytes | None:
-        """Return the bytes of a reply, or None if aiohttp has to write it."""
-        if isinstance(outcome, CommandError):
-            return problem_bytes(outcome, closes=closes)
-        size = len(outcome.body)
-        if outcome.media != JSON or size > (GZIP_BYTES_MIN if gzip else CONNECTION_BYTES_FREE):
-            return None
-        return answer_bytes(outcome.body or "{}", closes=closes)
+def _put(known: OrderedDict[Any, Any], key: object, value: object) -> None:
+    if len(known) >= REQUESTS_CACHED_MAX:
+        known.popitem(last=False)
+    known[key] = value
 
 
 def read_body(
@@ -273,8 +357,6 @@ AHEAD_BYTES_MAX = 64 * 1024
 NO_KEEPALIVE_TIMER_S = 1e8
 """Disables aiohttp's idle timeout, which does not see plain requests; ``idle_http_s`` replaces it."""
 
-_END_OF_HEAD = b"\r\n\r\n"
-
 
 class AiohttpProtocol(web.RequestHandler):
     """aiohttp's protocol object, with our error replies to malformed bytes."""
@@ -313,6 +395,8 @@ class HTTPExchange(Exchange):
     """A plain HTTP request; aiohttp needs its command to write a large reply."""
 
     alone = True  # the next request starts after the reply
+    body = b""
+    """Its body, in case aiohttp has to answer it."""
 
     def parked(self) -> None:
         """Keep the command."""
@@ -330,17 +414,16 @@ class HTTPConnection(asyncio.Protocol):
         "_closes",
         "_connections",
         "_ended",
+        "_free",
         "_handed_over",
         "_head",
-        "_in_turn",
         "_make_aiohttp",
         "_passed_left",
         "_passing",
         "_paused",
         "_plain",
+        "_rare",
         "_reading",
-        "_request",
-        "_scheduled",
         "_shown",
         "_submission",
         "_transport",
@@ -366,8 +449,6 @@ class HTTPConnection(asyncio.Protocol):
         """Received bytes of requests that have not started."""
         self._head: RequestHead | None = None
         """The head of the current plain request."""
-        self._request = b""
-        """The raw bytes of the current plain request, in case aiohttp has to answer it."""
         self._submission: Submission | None = None
         """The submitted command of the current plain request, to cancel it."""
         self._passing = False
@@ -380,10 +461,14 @@ class HTTPConnection(asyncio.Protocol):
         self._waits = False
         """Whether that handler waits for a job or sends a stream."""
         self._awaits = ""
-        """What the current deadline is for: head, body, or idle (the next request)."""
+        """The part of a request whose deadline is running: head or body."""
+        self._free = False
+        """Whether a request may start as soon as it has arrived."""
+        self._rare = False
+        """Whether more is to be done after a reply than to wait for the next request: the connection closes,
+        the client has closed its sending side, or it is not reading."""
         self._ended = False
         """Whether the client has closed its sending side."""
-        self._in_turn = self._scheduled = False
         self._paused = False
         """Whether the client is not reading its replies."""
         self._reading = True
@@ -395,7 +480,7 @@ class HTTPConnection(asyncio.Protocol):
         """The last reply with jobs, while it is not completely sent."""
         self._writing = 0
         """Memory of the reply being written, until its last byte is sent."""
-        self.deadline = 0.0
+        self.deadline = NEVER
         self.flushes = 0
         """How often all written bytes have been sent after a pause; shows whether a reply was completed."""
 
@@ -409,13 +494,14 @@ class HTTPConnection(asyncio.Protocol):
         if not self._connections.admit(self, self._address):
             transport.abort()
             return
-        self._transport = transport
+        self._transport, self._free = transport, True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the current command, and requeue jobs whose replies were not sent."""
         if self._transport is None:
             return
-        self._transport = None
+        self._transport = self._head = None
+        self._free = False
         self._connections.dismiss(self, self._address)
         if self._aiohttp is not None:
             self._aiohttp.connection_lost(exc)
@@ -428,29 +514,66 @@ class HTTPConnection(asyncio.Protocol):
             self._unsent = None
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes: the rest of the current request, or later ones."""
-        if self._passing and self._passed_left != 0:
-            if self._passed_left is None and not self._active:
-                self._await("head")
-            data = self._pass(data)
-        if data:
-            self._buffer = self._buffer + data if self._buffer else data
-            self._take_turn()
-            if self._buffer:
-                self._account()
+        """Start a plain request once all of it has arrived; pass other bytes to aiohttp."""
+        if not self._free:
+            self._receive_ahead(data)
+            return
+        if self._buffer:
+            data = self._buffer + data
+        end = data.find(_END_OF_HEAD) + len(_END_OF_HEAD)
+        plain = self._plain
+        head = plain.heads.get(data[:end])
+        if (head is None or not head.usual) and (head := self._read_head(data, end)) is None:
+            return
+        size = end + head.body_bytes
+        if len(data) < size:
+            self._buffer = data
+            self._await("body")
+            return
+        self._buffer = data[size:]
+        self._head, self._free = head, False
+        self._awaits, self.deadline = "", NEVER
+        if head.closes:
+            self._closes = self._rare = True
+        exchange = HTTPExchange()
+        exchange.connection = self
+        exchange.body = body = data[end:size]
+        service = self._connections.service
+        try:
+            if head.signed or (service.access.asks and not head.open):
+                exchange.caller = self._caller_of(head.authorization)
+            if not plain.read(exchange, head, body):
+                assert exchange.command is not None
+                self._hand_over(exchange, HandedOver(exchange.command))
+                return
+            submission = service.put(exchange)
+            if self._head is not None:
+                self._submission = submission
+                if self._ended and exchange.template.waiting:
+                    self._close()
+        except CommandError as error:
+            if isinstance(error, TooManyWrong):
+                self._closes = self._rare = True
+            self.answered(exchange, error)
+        except Exception:
+            log.exception("a plain HTTP request failed")
+            self.answered(exchange, ServerFault())
 
     def eof_received(self) -> bool:
         """Answer requests received so far, but stop waiting for a job: the client may be gone."""
-        self._ended = True
+        self._ended = self._rare = True
         if self._passing:
             return self._passed_left == 0 and not self._waits
         waits = self._submission is not None and self._submission.waiter is not None
-        left = self._head is not None or self._scheduled or (self._paused and self._buffer != b"")
-        return left and not waits
+        stays = not waits and (self._head is not None or (self._buffer != b"" and not self._free))
+        if not stays:
+            self._head, self._free = None, False
+        return stays
 
     def pause_writing(self) -> None:
         """Start the deadline for a client that does not read its replies."""
-        self._paused = True
+        self._paused = self._rare = True
+        self._free = False
         if self._aiohttp is not None:
             self._aiohttp.pause_writing()
         if not self._connections.memory.hold(self, self.unread_bytes):
@@ -461,6 +584,7 @@ class HTTPConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Continue: everything that was written has been sent."""
         self._paused = False
+        self._rare = self._closes or self._ended
         self.flushes += 1
         if self._aiohttp is not None:
             self._aiohttp.resume_writing()
@@ -468,7 +592,8 @@ class HTTPConnection(asyncio.Protocol):
         self._connections.expect_nothing(self)
         self._awaits = ""
         self._unsent = None
-        self._take_turn()
+        if self._idle:
+            self._go_on()
 
     # --- Connection --------------------------------------------------------------------------------------
 
@@ -497,135 +622,97 @@ class HTTPConnection(asyncio.Protocol):
             transport.write(
                 problem_bytes(TimedOut(detail=f"the body took longer than {limit:g} s"), closes=True)
             )
-        transport.close()
+        self._close()
 
     def finish(self) -> None:
         """Close after the current request is answered."""
-        self._closes = True
+        self._closes = self._rare = True
         if self._aiohttp is not None:
             self._aiohttp.close()
         passed = self._passing and (self._active or self._passed_left is not None)
-        if self._transport is None or self._head is not None or passed or self._paused:
-            return  # a client that does not read is closed by ``expire``
-        self._transport.close()
+        if self._head is None and not passed and not self._paused:  # otherwise ``expire`` closes it
+            self._close()
+
+    def _close(self) -> None:
+        """Close once all that was written is sent; no request starts anymore, and none is answered."""
+        self._head, self._free = None, False
+        if self._transport is not None:
+            self._transport.close()
 
     # --- requests in turn --------------------------------------------------------------------------------
 
-    def _take_turn(self) -> None:
-        """Start requests until one is in progress, at most ``pipelined_max`` in one turn."""
-        if self._in_turn:
-            return
-        self._in_turn = True
-        left = self._connections.settings.pipelined_max
-        while self._buffer and self._idle:
-            if not left:
-                self._schedule_turn()
-                break
-            left -= 1
-            if not self._start_request():
-                break
-        self._in_turn = False
-        if self._idle and not self._scheduled:
-            self._await_request()
-        if not self._reading and len(self._buffer) <= AHEAD_BYTES_MAX and self._transport is not None:
-            self._reading = True
-            self._transport.resume_reading()
+    def _read_head(self, data: bytes, end: int) -> RequestHead | None:
+        """Return the head of a plain request, which is not cached, or plain only with a token.
 
-    def _await_request(self) -> None:
-        """Wait for the next request; after the end of input, close instead."""
-        if self._ended and self._transport is not None:
-            self._transport.close()
-        elif not self._buffer:
-            self._await("idle")
+        Otherwise return None, after passing the request on or starting to wait for the rest of its head.
+        """
+        self._buffer = data
+        length, longest = end - len(_END_OF_HEAD), self._connections.settings.head_bytes_max
+        if length < 0:
+            if len(data) > longest or data.count(b"\n") != data.count(b"\r\n"):
+                self._pass_on(None)
+            else:
+                self._await("head")
+            return None
+        head = self._plain.head(data[:end]) if length <= longest else None
+        if head is not None and self._plain.is_plain(head):
+            return head
+        self._pass_on(None if head is None else end + head.body_bytes)
+        return None
+
+    def _receive_ahead(self, data: bytes) -> None:
+        """Keep bytes for after the current request, or pass them to aiohttp if they belong to it."""
+        if self._passing and self._passed_left != 0:
+            if self._passed_left is None and not self._active:
+                self._await("head")
+            data = self._pass(data)
+        if data:
+            self._buffer += data
+            transport = self._transport
+            if self._reading and transport is not None and len(self._buffer) > AHEAD_BYTES_MAX:
+                self._reading = False
+                transport.pause_reading()
 
     @property
     def _idle(self) -> bool:
         """Return whether the next request may start."""
         return not (self._head or self._passing or self._paused or self._closes or self._transport is None)
 
-    def _schedule_turn(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._take_scheduled_turn)
+    def _go_on(self) -> None:
+        """Do what follows a reply: close, start the next request, or wait for it."""
+        if self._closes:
+            self._close()
+        elif self._buffer:
+            asyncio.get_running_loop().call_soon(self._take_turn)
+        elif self._idle:
+            if self._ended:
+                self._close()
+            else:
+                self._free = True
+                self._connections.expect(self, self._connections.settings.idle_http_s)
 
-    def _take_scheduled_turn(self) -> None:
-        self._scheduled = False
-        self._take_turn()
-
-    def _start_request(self) -> bool:
-        """Start the first request of the buffer; return False if it is incomplete."""
-        buffer, settings = self._buffer, self._connections.settings
-        end = buffer.find(_END_OF_HEAD)
-        if end < 0:
-            if len(buffer) > settings.head_bytes_max or buffer.count(b"\n") != buffer.count(b"\r\n"):
-                self._pass_on(None)
-                return True
-            self._await("head")
-            return False
-        head = self._plain.head(buffer[:end]) if end <= settings.head_bytes_max else None
-        if head is None:
-            self._pass_on(None)
-            return True
-        size = end + len(_END_OF_HEAD) + head.body_bytes
-        if not self._plain.is_plain(head):
-            self._pass_on(size)
-            return True
-        if len(buffer) < size:
-            self._await("body")
-            return False
-        self._await("")
-        self._head, self._request, self._buffer = head, buffer[:size], buffer[size:]
-        self._closes |= head.closes
-        self._perform(head, self._request[end + len(_END_OF_HEAD) :])
-        return True
+    def _take_turn(self) -> None:
+        """Start the first request that arrived before the reply to another; the next one has another turn."""
+        if self._idle and self._buffer:
+            self._free = True
+            data, self._buffer = self._buffer, b""
+            self.data_received(data)
+            if self._free and self._ended:  # it is incomplete, and nothing more comes
+                self._close()
+        if not self._reading and len(self._buffer) <= AHEAD_BYTES_MAX and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
 
     def _await(self, part: str) -> None:
-        """Start the deadline for the next part from the client, once; an empty part removes it."""
-        if part == self._awaits:
+        """Start the deadline for a part of a request, unless it is running; an empty part removes it."""
+        if part and part == self._awaits:
             return
-        self._awaits = part
-        if not part:
-            self._connections.expect_nothing(self)
-            return
-        settings = self._connections.settings
-        seconds = {"head": settings.head_s, "body": settings.body_s, "idle": settings.idle_http_s}[part]
-        self._connections.expect(self, seconds)
-
-    def _account(self) -> None:
-        """Pause reading while too many bytes of later requests are buffered."""
-        transport, ahead = self._transport, len(self._buffer)
-        if transport is None or ahead <= AHEAD_BYTES_MAX or not self._reading or self._idle:
-            return
-        self._reading = False
-        transport.pause_reading()
+        self._awaits, self.deadline = part, NEVER
+        if part:
+            settings = self._connections.settings
+            self._connections.expect(self, settings.body_s if part == "body" else settings.head_s)
 
     # --- plain requests ----------------------------------------------------------------------------------
-
-    def _perform(self, head: RequestHead, body: bytes) -> None:
-        command_class, service = head.command_class, self._connections.service
-        assert command_class is not None
-        exchange = HTTPExchange()
-        exchange.connection = self
-        try:
-            if (service.access.asks or command_class.signed) and not command_class.open:
-                exchange.caller = self._caller_of(head.authorization)
-            self._plain.read(exchange, head, body)
-            template = exchange.template
-            if template.connection is not None and template.connection.lower() == "forget":
-                assert exchange.command is not None
-                self._hand_over(HandedOver(exchange.command))
-                return
-            submission = service.put(exchange)
-            if self._head is not None:
-                self._submission = submission
-                if self._ended and template.waiting and self._transport is not None:
-                    self._transport.close()
-        except CommandError as error:
-            self._closes |= isinstance(error, TooManyWrong)
-            self.answered(exchange, error)
-        except Exception:
-            log.exception("a plain HTTP request failed")
-            self.answered(exchange, ServerFault())
 
     def belongs(self, caller: Principal) -> None:
         """Record the token of this connection; raises TooMany if it has too many connections."""
@@ -645,35 +732,39 @@ class HTTPConnection(asyncio.Protocol):
         """Write the reply of the current plain request; return False if its client cannot receive it."""
         self._submission = None
         transport, head = self._transport, self._head
-        if transport is None or head is None or transport.is_closing():
+        if head is None or transport is None:
             return False
-        data = self._plain.answer(outcome, closes=self._closes, gzip=head.gzip)
-        if data is None:
-            assert exchange.command is not None
-            assert not isinstance(outcome, CommandError)
-            self._hand_over(HandedOver(exchange.command, outcome))
-            return True
-        self._head, self._request = None, b""
-        transport.write(data)
-        if transport.is_closing():  # the write failed: the connection was broken
-            return False
-        if self._paused and not isinstance(outcome, CommandError) and outcome.taken:
-            self._unsent = outcome
-        self._after_answer(transport)
-        return True
-
-    def _after_answer(self, transport: asyncio.Transport) -> None:
-        if self._closes:
-            transport.close()
+        if isinstance(outcome, CommandError):
+            data, taken = problem_bytes(outcome, closes=self._closes), None
+        elif len(outcome.body) <= head.answer_chars_max and outcome.media == JSON:
+            data, taken = answer_bytes(outcome.body, closes=self._closes), outcome.taken
         else:
-            self._take_turn()
+            assert exchange.command is not None
+            self._hand_over(exchange, HandedOver(exchange.command, outcome))
+            return True
+        self._head = None
+        transport.write(data)
+        if taken:
+            if transport.is_closing():  # the write failed: the connection was broken
+                return False
+            if self._paused:
+                self._unsent = outcome
+        if self._rare or self._buffer:
+            self._go_on()
+        else:
+            connections = self._connections
+            self._free = True
+            self.deadline = connections.clock.monotonic() + connections.settings.idle_http_s
+        return True
 
     # --- requests that aiohttp answers -------------------------------------------------------------------
 
-    def _hand_over(self, handed_over: HandedOver) -> None:
+    def _hand_over(self, exchange: Exchange, handed_over: HandedOver) -> None:
         """Let aiohttp answer the current plain request."""
+        assert self._head is not None
+        assert isinstance(exchange, HTTPExchange)
+        request, self._head = self._head.data + exchange.body, None
         self._handed_over = handed_over
-        request, self._head, self._request = self._request, None, b""
         self._buffer = request + self._buffer
         self._pass_on(len(request))
 
@@ -692,6 +783,7 @@ class HTTPConnection(asyncio.Protocol):
         """Pass the next request to aiohttp; with None, the rest of the connection."""
         transport = self._transport
         assert transport is not None
+        self._free = False
         self._await("head" if size is None else "")
         if self._aiohttp is None:
             self._aiohttp = self._make_aiohttp()
@@ -723,8 +815,8 @@ class HTTPConnection(asyncio.Protocol):
     def waits(self) -> None:
         """Record that aiohttp's handler will wait or send a stream, which ends with the client's sending."""
         self._waits = True
-        if self._ended and self._transport is not None:
-            self._transport.close()
+        if self._ended:
+            self._close()
 
     def writes(self, size: int) -> None:
         """Record the size of the next write of aiohttp, of which the transport holds a copy."""
@@ -737,7 +829,8 @@ class HTTPConnection(asyncio.Protocol):
         if not keep_alive:
             return
         if self._passed_left is None:
-            self._await("idle")
+            self._awaits = ""
+            self._connections.expect(self, self._connections.settings.idle_http_s)
             return
         asyncio.get_running_loop().call_soon(self._end_passing)
 
@@ -750,7 +843,7 @@ class HTTPConnection(asyncio.Protocol):
             self._passed_left = None  # aiohttp discards the rest for a while, then closes
             return
         self._passing = False
-        self._after_answer(transport)
+        self._go_on()
 
     def read_no_more(self) -> None:
         """Stop reading after malformed bytes."""

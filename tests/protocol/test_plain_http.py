@@ -57,14 +57,19 @@ BODIES: list[tuple[str, Any]] = [
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Note each request that was answered as a plain one (True), or handed over by it (False)."""
     noted: list[bool] = []
-    answer = PlainHTTP.answer
 
-    def noting(outcome: Any, *, closes: bool, gzip: bool) -> bytes | None:
-        data = answer(outcome, closes=closes, gzip=gzip)
-        noted.append(data is not None)
-        return data
+    def note(where: Any, name: str, *, plain: bool) -> None:
+        before = getattr(where, name)
 
-    monkeypatch.setattr(PlainHTTP, "answer", staticmethod(noting))
+        def noting(*given: Any, **named: Any) -> Any:
+            noted.append(plain)
+            return before(*given, **named)
+
+        monkeypatch.setattr(where, name, noting)
+
+    note(http_connection, "answer_bytes", plain=True)
+    note(http_connection, "problem_bytes", plain=True)
+    note(HTTPConnection, "_hand_over", plain=False)
     return noted
 
 
@@ -215,7 +220,7 @@ REFUSED_HEADS = [
 def test_a_head_outside_the_narrow_grammar_is_left_to_aiohttp(head: str) -> None:
     """Two parsers that disagree about where a request ends would let one smuggle a second."""
     plain = reader()
-    assert plain.head(head.encode()) is None
+    assert plain.head(f"{head}\r\n\r\n".encode()) is None
 
 
 async def test_what_aiohttp_gets_for_good_is_still_answered_in_order(live: Live) -> None:
@@ -337,12 +342,13 @@ def test_heads_are_cached_up_to_a_limit() -> None:
     """The worst case: a client that sends another head each time, and heads that are too long to keep."""
     plain = reader()
     for number in range(REQUESTS_CACHED_MAX + 50):
-        head = plain.head(f"POST /Ping HTTP/1.1\r\nHost: host{number}".encode())
+        head = plain.head(f"POST /Ping HTTP/1.1\r\nHost: host{number}\r\n\r\n".encode())
         assert head is not None
         assert head.command_class is COMMANDS["Ping"]
-    assert len(plain._cache) == REQUESTS_CACHED_MAX
-    plain.head(b"POST /Ping HTTP/1.1\r\nHost: a\r\nUser-Agent: " + b"x" * REQUEST_CACHED_BYTES_MAX)
-    assert len(plain._cache) == REQUESTS_CACHED_MAX
+    assert len(plain.heads) == REQUESTS_CACHED_MAX
+    long = b"x" * REQUEST_CACHED_BYTES_MAX
+    plain.head(b"POST /Ping HTTP/1.1\r\nHost: a\r\nUser-Agent: %b\r\n\r\n" % long)
+    assert len(plain.heads) == REQUESTS_CACHED_MAX
 
 
 MEMBERS = [
@@ -367,7 +373,7 @@ MEMBERS = [
 
 def read(plain: PlainHTTP, kind: str, body: bytes) -> object:
     """Return the command that the connection reads from a body, or the error."""
-    head = plain.head(b"POST /%b HTTP/1.1\r\nHost: a" % kind.encode())
+    head = plain.head(b"POST /%b HTTP/1.1\r\nHost: a\r\n\r\n" % kind.encode())
     assert head is not None
     exchange = Exchange()
     try:
