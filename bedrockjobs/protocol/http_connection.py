@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple, cast
 
 from aiohttp import web
@@ -87,75 +88,72 @@ _JSON_TYPES = frozenset(
 _FORM_TYPE = b"application/x-www-form-urlencoded"
 
 
-# Bodies that clients repeat but for the data of a job, its jobID or its unique key. Such a value is cut out
+# Bodies that clients repeat but for the data of a job, its unique key or its jobID. Such a value is cut out
 # of the body, and the rest finds the command that was read from it before. The value is parsed and validated
 # alone: what surrounds it was JSON around another value, so the body is JSON if the value is.
 
 
-class Cut(NamedTuple):
-    """A way to cut values out of a body that differ from request to request."""
+class OpenValue(NamedTuple):
+    """A value that differs from request to request."""
 
-    split: Callable[[bytes], re.Match[bytes] | None]
-    """Matches a body as groups: in turn what repeats and a value, with what repeats at both ends."""
-    field: OpenField
-    """The field that has the value, or the fields in the order of ``read``."""
-    read: Callable[..., Any]
-    """Returns the validated value, or those of several fields; raises ValueError."""
-    samples: tuple[bytes, ...]
-    """Values like those that it cuts out, to see what they would change."""
-
-
-_BLANKS = r"[ \t\r\n]*"
-_STRING = r'("(?:[^"\\]|\\.)*+")'
-_OBJECT = r'(\{.*\}|"(?:[^"\\]|\\.)*+")'
-_END = rf"([^}}]*\}}{_BLANKS})"
-_DATA, _KEY, _JOB_ID = (rf'"{name}"{_BLANKS}:{_BLANKS}' for name in ("data", "uniqueKey", "jobID"))
-
-
-def _splits(pattern: str) -> Callable[[bytes], re.Match[bytes] | None]:
-    return re.compile(pattern.encode(), re.DOTALL).fullmatch
+    field: str
+    pattern: str
+    """What it may look like: enough to find its end, while ``read`` validates it."""
+    read: Callable[[bytes], Any]
+    """Returns the validated value; raises ValueError."""
+    sample: bytes
+    """Another value, to see what it changes."""
 
 
 _validate_data = field_and_validator(CreateJob, "data")[1].validate_python
 _validate_key = field_and_validator(CreateJob, "uniqueKey")[1].validate_python
-
-
-def _data(text: bytes) -> Any:
-    return _validate_data(RawJSON(text, "utf-8"))
-
-
-def _data_and_key(text: bytes, key: bytes) -> tuple[Any, Any]:
-    return _data(text), _validate_key(jsontext.parse(key.decode()))
-
-
-def _key_and_data(key: bytes, text: bytes) -> tuple[Any, Any]:
-    return _data_and_key(text, key)
-
-
-_BOTH = ("data", "unique_key")
-_SAMPLE, _SAMPLE_KEY = b'{"a sample":{}}', b'"a sample"'
-_CUTS: dict[type[Command[Any]], tuple[Cut, ...]] = {
-    CreateJob: (
-        Cut(_splits(rf"((?>.*?{_DATA})){_OBJECT}{_END}"), "data", _data, (_SAMPLE,)),
-        Cut(
-            _splits(rf"((?>.*?{_DATA})){_OBJECT}([^}}]*?{_KEY}){_STRING}{_END}"),
-            _BOTH,
-            _data_and_key,
-            (_SAMPLE, _SAMPLE_KEY),
-        ),
-        Cut(
-            _splits(rf"((?>.*?{_KEY})){_STRING}((?>.*?{_DATA})){_OBJECT}{_END}"),
-            _BOTH,
-            _key_and_data,
-            (_SAMPLE_KEY, _SAMPLE),
-        ),
+_STRING = r'"(?:[^"\\]|\\.)*+"'
+_OPEN = {
+    "data": OpenValue(
+        "data",
+        rf"\{{.*\}}|{_STRING}",
+        lambda text: _validate_data(RawJSON(text, "utf-8")),
+        b'{"a sample":{}}',
     ),
-    FinishJob: (
-        Cut(_splits(rf'((?>.*?{_JOB_ID}"?))([1-9][0-9]{{0,17}})([^0-9].*)'), "job_id", int, (b"918273645",)),
+    "uniqueKey": OpenValue(
+        "unique_key", _STRING, lambda text: _validate_key(jsontext.parse(text.decode())), b'"a sample"'
     ),
-    GetJob: (Cut(_splits(rf"({_BLANKS}\{{.*)"), "", lambda: None, ()),),
+    "jobID": OpenValue(  # of few digits, so that it needs no validator
+        "job_id", r'[1-9][0-9]{0,17}|"[1-9][0-9]{0,17}"', lambda text: int(text.strip(b'"')), b"918273645"
+    ),
 }
-"""The commands that are cached. A later cut leaves more open, and is preferred if it can be made."""
+
+
+class Cut:
+    """A way to cut values out of a body; ``split`` matches the parts, every second of which is a value."""
+
+    __slots__ = ("_values", "field", "read", "samples", "split")
+
+    def __init__(self, *names: str) -> None:
+        """Cut out the values of these parameters, which come in this order."""
+        blanks = r"[ \t\r\n]*"
+        pattern = "".join(rf'((?>[^}}]*?"{name}"{blanks}:{blanks}))({_OPEN[name].pattern})' for name in names)
+        pattern += rf"([^}}]*\}}{blanks})" if names else rf"({blanks}\{{.*)"
+        self.split = re.compile(pattern.encode(), re.DOTALL).fullmatch
+        self._values = values = [_OPEN[name] for name in names]
+        self.samples = tuple(value.sample for value in values)
+        self.field: OpenField = values[0].field if len(values) == 1 else (*sorted(v.field for v in values),)
+        several: Callable[..., Any] = self._read_several if names else tuple
+        self.read = values[0].read if len(values) == 1 else several
+
+    def _read_several(self, *texts: bytes) -> tuple[Any, ...]:
+        read = sorted(
+            (value.field, value.read(text)) for value, text in zip(self._values, texts, strict=True)
+        )
+        return tuple(value for _, value in read)
+
+
+_CUTS: dict[type[Command[Any]] | None, tuple[Cut, ...]] = {
+    CreateJob: (Cut("data"), Cut("data", "uniqueKey"), Cut("uniqueKey", "data")),
+    FinishJob: (Cut("jobID"),),
+    GetJob: (Cut(),),
+}
+"""Commands that are cached. A later cut leaves more open, and is preferred if it can be made."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -169,20 +167,14 @@ class RequestHead:
     body_bytes: int
     """Size of the body."""
     authorization: bytes
-    known_host: bool
-    """Whether its ``Host`` is known; under any other host only clients with a token are answered."""
     usual: bool
-    """Whether a request with this head is plain in any case."""
+    """Whether the request is plain in any case; under an unknown ``Host`` it is with a token only."""
     closes: bool
     """Whether the connection closes after the reply."""
     form: bool
     """Whether the content type of the body is a form."""
     answer_chars_max: int
     """Longest reply that the connection writes itself; longer ones may be compressed or wait for memory."""
-    open: bool
-    """Whether the command needs no token."""
-    signed: bool
-    """Whether the sender must be known even if nobody needs a token."""
     cuts: tuple[Cut, ...]
 
 
@@ -242,28 +234,24 @@ class PlainHTTP:
         content_type = headers.get(b"content-type", b"").lower()
         form = content_type == _FORM_TYPE
         plain &= (form or content_type in _JSON_TYPES) and int(length) <= CONNECTION_BYTES_FREE
-        host = headers.get(b"host")
-        command_class = self._kinds.get(start[2]) if plain and host is not None else None
-        known_host = host is not None and self._origins.is_known(host.decode("latin-1"))
+        plain &= b"host" in headers
+        command_class = self._kinds.get(start[2]) if plain else None
         gzip = takes_gzip(headers.get(b"accept-encoding", b"").decode("latin-1"))
         return RequestHead(
             data=data,
             command_class=command_class,
             body_bytes=int(length),
             authorization=headers.get(b"authorization", b""),
-            known_host=known_host,
-            usual=command_class is not None and known_host,
+            usual=command_class is not None and self._origins.is_known(headers[b"host"].decode("latin-1")),
             closes=connection == b"close",
             form=form,
             answer_chars_max=GZIP_BYTES_MIN if gzip else CONNECTION_BYTES_FREE,
-            open=command_class is not None and command_class.open,
-            signed=command_class is not None and command_class.signed and not command_class.open,
-            cuts=() if command_class is None else _CUTS.get(command_class, ()),
+            cuts=_CUTS.get(command_class, ()),
         )
 
     def is_plain(self, head: RequestHead) -> bool:
         """Return whether a request with this head can be answered without aiohttp."""
-        if head.command_class is None or head.known_host:
+        if head.usual or head.command_class is None:
             return head.usual
         return self.gate.needs_token and not self._origins.local_only
 
@@ -302,13 +290,11 @@ class PlainHTTP:
             if key not in self._prepared:
                 _put(self._prepared, key, None)
                 continue
-            values, between = parts[1::2], iter(cut.samples)
-            sample = b"".join(next(between) if place % 2 else part for place, part in enumerate(parts))
+            sample = b"".join(chain.from_iterable(zip_longest(parts[::2], cut.samples, fillvalue=b"")))
             with suppress(CommandError, ValueError):
-                # The values may only set their fields, which a second one with the same name, or one within
-                # another value, would not.
+                # The values must set their fields and nothing else, unlike one inside another value.
                 prepared = Prepared(type(command).read_json(sample.decode()), cut.field)
-                alike = prepared.with_value(cut.read(*values)) == command
+                alike = prepared.with_value(cut.read(*parts[1::2])) == command
                 if alike and prepared.with_value(cut.read(*cut.samples)) == prepared.command:
                     self._prepared[key] = prepared
                     return
@@ -538,9 +524,10 @@ class HTTPConnection(asyncio.Protocol):
         exchange = HTTPExchange()
         exchange.connection = self
         exchange.body = body = data[end:size]
-        service = self._connections.service
+        command_class, service = head.command_class, self._connections.service
+        assert command_class is not None
         try:
-            if head.signed or (service.access.asks and not head.open):
+            if (service.access.asks or command_class.signed) and not command_class.open:
                 exchange.caller = self._caller_of(head.authorization)
             if not plain.read(exchange, head, body):
                 assert exchange.command is not None
