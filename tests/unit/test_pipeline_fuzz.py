@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.engine.handlers.context import Answer
+from bedrockjobs.engine.waiters import Waiter
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
 from tests.effort import examples
@@ -92,8 +93,9 @@ class Connection:
         self.tokens += 1
         token = f"job{self.tokens}"
         outcome = Answer(f'{{"n":{number},"token":"{token}"}}', taken=(token,) if takes else ())  # type: ignore[arg-type]
-        asked = TakeRequest(Names(frozenset("a"), ())) if waited and kind == "wait" else None
-        delivered = self.pipeline.answer(exchange, outcome, waited=asked)
+        asked = TakeRequest(Names(frozenset("a"), ()))
+        waiter = Waiter(exchange, asked, number, 0.0) if waited and kind == "wait" else None
+        delivered = self.pipeline.answer(exchange, outcome, waiter=waiter)
         if kind == "forget" or self.lost:
             assert not delivered
         elif self.ended and waited and kind == "wait" and takes:
