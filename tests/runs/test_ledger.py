@@ -181,6 +181,7 @@ async def test_overlap_queue_once_is_one_run_at_once_for_the_latest(site: Site) 
     job = await site.take("s")
     await site.until_time("2026-11-21 03:33:30")
     await site.finish(job)
+    assert await site.due(1) == at(33)
     job = await site.take("s")
     assert (await site.run(job["runID"]))["scheduledFor"] == at(33)
     await site.finish(job)
@@ -190,6 +191,41 @@ async def test_overlap_queue_once_is_one_run_at_once_for_the_latest(site: Site) 
     assert fired == row(30, 30, "fired")
     assert skipped == row(31, 32, "skipped", "running")
     assert caught_up == row(33, 33, "caught up")
+
+
+QUEUED = {
+    "once": ({}, 33),
+    "all": ({"catchup": "all"}, 31),
+    "skip": ({"overlap": "skip"}, 34),
+    "jitter": ({"jitter": 1}, 33),
+}
+
+
+@pytest.mark.parametrize("triggered", [False, True])
+@pytest.mark.parametrize("given", QUEUED)
+async def test_the_next_run_is_the_one_of_the_tick_that_comes_next(
+    site: Site, given: str, triggered: bool
+) -> None:
+    """After ticks that came during a run, also one that was triggered, every view shows the same tick."""
+    options, minute = QUEUED[given]
+    await every_minute(site, **{"overlap": "queue", **options})
+    if triggered:
+        await site.ok("TriggerJob", name="s")
+        job = await site.take("s")
+        await site.finish(job)
+        assert (await site.due(1))[:16] == at(30)[:16]
+        await site.ok("TriggerJob", name="s")
+    await site.until_time("2026-11-21 03:29:59" if triggered else "2026-11-21 03:30:02")
+    job = await site.take("s")
+    await site.until_time("2026-11-21 03:33:30")
+    await site.finish(job)
+    minute = 30 if triggered and given == "all" else minute
+    assert (await site.due(1))[:16] == at(minute)[:16]
+    (row,) = (await site.ok("ListSchedules"))["schedules"]
+    assert row["nextRun"][:16] == at(minute)[:16]
+    if minute < 34:
+        job = await site.take("s")
+        assert (await site.run(job["runID"]))["scheduledFor"][:16] == at(minute)[:16]
 
 
 async def test_overlap_queue_all_is_a_run_for_each(site: Site) -> None:

@@ -365,7 +365,7 @@ def after_run(context: Context, job: Job, reason: str = "running") -> Job:
             skip(context, job, following, _latest(job, following, context.now), reason)
             following = next_after(job, context.now_ms)
         elif job.options.catchup != "all":
-            _skip_all_but_latest(context, job, following, reason)
+            return _due_for_latest(context, with_tick(job, following), reason)
     return with_tick(job, following)
 
 
@@ -375,16 +375,21 @@ def after_other_run(context: Context, job: Job) -> Job:
         return placed(job)
     if job.options.overlap != "queue":
         return after_skipping(context, job, "running")
-    if job.options.catchup != "all":
-        _skip_all_but_latest(context, job, tick_of(job), "running")
-    return placed(job)
+    return _due_for_latest(context, job, "running") if job.options.catchup != "all" else placed(job)
 
 
-def _skip_all_but_latest(context: Context, job: Job, tick: str, reason: str) -> None:
-    """Record the due ticks before the latest one as skipped; the next run belongs to the latest."""
-    before = _before(job, tick, _latest(job, tick, context.now))
-    if before is not None:
-        skip(context, job, tick, before, reason)
+def _due_for_latest(context: Context, job: Job, reason: str) -> Job:
+    """Record the due ticks before the latest one as skipped; return the schedule due for the latest.
+
+    It keeps its first due tick, so that the take catches up, and finds its ticks if time goes on.
+    """
+    tick = tick_of(job)
+    latest = _latest(job, tick, context.now)
+    before = _before(job, tick, latest)
+    if before is None:
+        return placed(job)
+    skip(context, job, tick, before, reason)
+    return placed(job.noting(tick=tick)._replace(next_run=latest))
 
 
 def after_skipping(context: Context, job: Job, reason: str) -> Job:
