@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from pydantic import BaseModel
@@ -21,6 +21,7 @@ from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
+from tests.effort import examples
 from tests.postgresql.test_peers import date, rows, start
 from tests.postgresql.test_tokens_shared import pair_of
 from tests.protocol.talk import DEADLINE_S, Reply, Talk
@@ -123,13 +124,32 @@ def _inside(annotation: Any) -> Iterator[tuple[str | int, ...]]:
         yield from found
 
 
-def requests(spot: Spot) -> Iterator[tuple[str, bytes]]:
-    """Yield requests with each text at a spot, over both protocols: as JSON, as a header, and as a form."""
+QUERIES = {
+    **{kind: quote(text) for kind, text in TEXTS.items() if kind not in ("lone surrogate", "1 MB")},
+    "surrogate in UTF-8": "%ED%A0%80x",
+    "no UTF-8": "%FF",
+    "no escape": "%zz%",
+}
+"""The same in the query string of a GET."""
+
+AS_WRITTEN = {"astral", "surrogate in UTF-8", "no UTF-8", "no escape"}
+"""Texts that a name may be; of a query string, what cannot be decoded is taken as it is written."""
+
+LONG = "1 MB in a query"
+"""It is refused before it was read; the end of the connection may overtake the answer."""
+
+
+def requests(spot: Spot, turn: int) -> Iterator[tuple[str, bytes]]:
+    """Yield requests with each text at a spot, over both protocols: as JSON, header, form and query string.
+
+    ``turn`` decides which protocol a text of 1 MB takes; at night it takes both.
+    """
     verb = spot.command.encode()
     for kind, text in TEXTS.items():
         body = json.dumps(spot.request(text)).encode()
-        if kind == "1 MB":  # large enough to be sent once
-            yield kind, posted(verb, body) if spot.name < "m" else raw(verb, body)
+        if kind == "1 MB":
+            both = (posted(verb, body), raw(verb, body))
+            yield from ((kind, both[(turn + more) % 2]) for more in range(examples(1, night=2)))
             continue
         if kind != "lone surrogate":  # what is no JSON is passed over in a raw body
             yield kind, raw(verb, body)
@@ -141,6 +161,13 @@ def requests(spot: Spot) -> Iterator[tuple[str, bytes]]:
                 yield kind, b"%s\r\n%s: %s\r\n\r\n" % (verb, name, text.encode())
                 form = urlencode({spot.name: text}).encode()
                 yield kind, posted(verb, form, b"Content-Type: application/x-www-form-urlencoded\r\n")
+    if COMMANDS[spot.command].reads and len(spot.path) == 1:
+        name = str(spot.path[0])
+        required = {key: value for key, value in spot.request("").items() if key != name}
+        for kind, query in QUERIES.items():
+            yield kind, got(verb, f"{urlencode(required)}&{name}={query}")
+        if spot.path == next(_paths(COMMANDS[spot.command])):  # it is refused whatever the attribute
+            yield LONG, got(verb, f"{name}={TEXTS['1 MB']}")
     for header in COMMANDS[spot.command].headers:
         yield "byte", posted(verb, b"{}", b"%s: \xff\r\n" % header.encode())
 
@@ -156,6 +183,11 @@ def posted(verb: bytes, body: bytes, lines: bytes = b"Content-Type: application/
     return head % (verb, len(body), lines) + body
 
 
+def got(verb: bytes, query: str) -> bytes:
+    """Return a GET."""
+    return b"GET /%s?%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (verb, query.encode())
+
+
 class Asker:
     """A client of one server, with one connection for each protocol."""
 
@@ -166,7 +198,9 @@ class Asker:
 
     async def ask(self, data: bytes) -> Reply:
         """Send a request and return its reply; a closed connection is opened again for the next request."""
-        http = b"HTTP/1.1" in data[:100]
+        if data.startswith(b"GET ") and len(data) > len(TEXTS["1 MB"]):
+            return await self._refused(data)
+        http = data.startswith(b"GET ") or b"HTTP/1.1" in data[:100]
         if http not in self._talks:
             self._talks[http] = await self._live.connect()
         self._talks[http].send(data)
@@ -175,19 +209,35 @@ class Asker:
             del self._talks[http]
         return reply
 
+    async def _refused(self, data: bytes) -> Reply:
+        """Send a request whose first line is too long."""
+        talk = await self._live.connect()
+        try:
+            talk.send(data)
+            return await talk.reply()
+        except ConnectionError:
+            return Reply("HTTP/1.0 400 Bad Request", (), "")
+        finally:
+            await talk.close()
 
-async def walk(servers: list[Live]) -> None:
-    """Send every text in every attribute, to the servers alternately, and check that names are refused."""
+
+async def walk(servers: list[Live], *, first: int) -> None:
+    """Send every text in every attribute, to the servers alternately, and check that names are refused.
+
+    ``first`` is the protocol of the first text of 1 MB; the next one takes the other.
+    """
     wrong = []
     count = 0
     askers = [Asker(live) for live in servers]
-    for spot in spots():
-        for kind, data in requests(spot):
+    for turn, spot in enumerate(spots(), first):
+        for kind, data in requests(spot, turn):
             count += 1
             reply = await askers[count % len(askers)].ask(data)
             failed = reply.code >= 500 and spot.command != "Query"  # whose refusals are 502
-            refusable = spot.name not in FREE and kind != "astral" and (spot.name, kind) != ("key", "1 MB")
-            if failed or (refusable and reply.code not in (400, 401, 402)):
+            refusable = (
+                spot.name not in FREE and kind not in AS_WRITTEN and (spot.name, kind) != ("key", "1 MB")
+            )
+            if failed or (refusable and reply.code not in (400, 401, 402, 414)):
                 wrong.append(f"{spot} {kind}: {reply.status} to {data[:40]!r}")
         if spot.command == "PauseJobs":
             for live in servers:
@@ -206,23 +256,24 @@ FAULTS = ("cannot be reached", "an exchange with the other servers failed", "was
 async def test_no_text_stops_two_servers_on_postgresql(caplog: pytest.LogCaptureFixture) -> None:
     async with AsyncExitStack() as stack:
         servers = await pair_of(stack)
-        await walk(servers)
-        await passes_heartbeats_on(servers)
+        await walk(servers, first=0)
+        await passes_heartbeats_on(servers, "mine")
+        await passes_heartbeats_on(servers[::-1], "yours")
     assert not [each for each in caplog.messages if any(words in each for words in FAULTS)]
 
 
-async def passes_heartbeats_on(servers: list[Live]) -> None:
+async def passes_heartbeats_on(servers: list[Live], name: str) -> None:
     """Check that a heartbeat at one server reaches the other."""
     one, other = servers
-    await one.ask("CreateJob", name="mine")
-    taken = await one.ask("GetJob", name="mine", worker="steady", heartbeat=True)
+    await one.ask("CreateJob", name=name)
+    taken = await one.ask("GetJob", name=name, worker=f"steady/{name}", heartbeat=True)
     run_id = taken.json["runID"]
     sql = f"SELECT beat FROM runs WHERE runID = {run_id}"
-    assert (await other.ask("Heartbeat", worker="steady", runIDs=run_id)).code == 200
+    assert (await other.ask("Heartbeat", worker=f"steady/{name}", runIDs=run_id)).code == 200
     async with asyncio.timeout(DEADLINE_S):
         while rows(sql) == [("",)]:
             await asyncio.sleep(0.05)
-        while "steady" not in (await other.ask("ListWorkers")).body:
+        while f"steady/{name}" not in (await other.ask("ListWorkers")).body:
             await asyncio.sleep(0.05)
 
 
@@ -231,4 +282,4 @@ async def test_no_text_stops_a_server_on_a_file(tmp_path: Path) -> None:
         server = Server(Settings(port=0, database=str(tmp_path / "jobs.db")))
         await begin(server)
         stack.push_async_callback(server.stop)
-        await walk([Live(server, stack)])
+        await walk([Live(server, stack)], first=1)
