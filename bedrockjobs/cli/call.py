@@ -19,9 +19,17 @@ from bedrockjobs.base.errors import UnknownCommand
 from bedrockjobs.base.wire import RawJSON, wire_name
 from bedrockjobs.cli.groups import Group, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
-from bedrockjobs.cli.session import Session, built, record_of, server_options
+from bedrockjobs.cli.session import (
+    Session,
+    built,
+    record_of,
+    records_in,
+    returned_unless_written,
+    server_options,
+)
 from bedrockjobs.cli.values import TextOrFile, read_source
 from bedrockjobs.commands import COMMANDS, Command, Query, Status, command_named
+from bedrockjobs.commands.take import TakeOptions
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Response
@@ -116,7 +124,11 @@ def _subcommand(command_class: type[Command[Any]]) -> click.Command:
     @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, shell_complete=complete)
     @server_options
     def send(session: Session, pairs: tuple[str, ...]) -> None:
-        _write(session.send(built(command_class, parameters(command_class, pairs))), session)
+        answer = session.send(built(command_class, parameters(command_class, pairs)))
+        takes = issubclass(command_class, TakeOptions)
+        taken = _taken_jobs(record_of(answer)) if takes else []
+        with returned_unless_written(session, taken):
+            _write(answer, session)
 
     return send
 
@@ -149,6 +161,15 @@ def _value(name: str, value: str) -> str:
         return read_source(value[1:])
     except ValueError as error:
         raise click.UsageError(f"{name}: {error}") from None
+
+
+def _taken_jobs(record: Record) -> list[Record]:
+    """Return the jobs in the reply of a command that takes some, as it was asked to."""
+    if "jobs" in record:
+        return records_in(record["jobs"]) if record["jobs"] != "null" else []
+    if "job" in record:
+        return [raw_record(record["job"])] if record["job"] != "null" else []
+    return [record] if "jobID" in record else []
 
 
 def _write(answer: Response, session: Session) -> None:

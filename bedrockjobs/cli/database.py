@@ -17,7 +17,7 @@ from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp
-from bedrockjobs.cli.output import text_of, write_one
+from bedrockjobs.cli.output import Record, text_of, write_one
 from bedrockjobs.cli.session import (
     FAILED,
     REFUSED,
@@ -232,13 +232,14 @@ def migrate(
         raise click.UsageError("--skip-bad needs --from-bedrock")
     path = file_named(database)
     with database_errors(str(path)):
-        if old is None:
-            _migrate(session, path, keep=migration_backup)
-        else:
-            _import(session, old, path, skip_bad)
+        record, did = (
+            _migrate(path, keep=migration_backup) if old is None else _import(old, path, skip_bad=skip_bad)
+        )
+    write_one(record, session.form, did)
 
 
-def _migrate(session: Session, path: Path, *, keep: bool) -> None:
+def _migrate(path: Path, *, keep: bool) -> tuple[Record, str]:
+    """Migrate a database; return what was done, as a record and a sentence."""
     if not path.is_file():
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
     with locked(path):
@@ -255,14 +256,11 @@ def _migrate(session: Session, path: Path, *, keep: bool) -> None:
     )
     if copy is not None:
         did += f" The previous database was copied to {copy}."
-    write_one(
-        {"database": str(path), "before": before, "after": after, "copy": str(copy) if copy else ""},
-        session.form,
-        did,
-    )
+    return {"database": str(path), "before": before, "after": after, "copy": str(copy) if copy else ""}, did
 
 
-def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:
+def _import(old: Path, path: Path, *, skip_bad: bool) -> tuple[Record, str]:
+    """Import jobs of a Bedrock database; return what was done, as a record and a sentence."""
     findings = examine(old)
     _complain(findings)
     if findings.bad and not skip_bad:
@@ -276,9 +274,8 @@ def _import(session: Session, old: Path, path: Path, skip_bad: bool) -> None:
             f"{findings.running} jobs are RUNNING: end them, or queue them again by `bedrockjobs job retry`.",
             err=True,
         )
-    write_one(
+    return (
         {"database": str(path), "imported": count, "skipped": len(findings.bad)},
-        session.form,
         f"Imported {count} jobs into {path}" + (f", left out {len(findings.bad)}." if findings.bad else "."),
     )
 

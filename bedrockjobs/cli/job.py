@@ -5,7 +5,6 @@ The command classes validate the values, and the server decides what is allowed.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -46,6 +45,7 @@ from bedrockjobs.cli.session import (
     built,
     in_commands,
     records_in,
+    returned_unless_written,
     server_options,
 )
 from bedrockjobs.cli.values import Duration, since_option
@@ -193,28 +193,11 @@ def get(session: Session, /, wait: float | None, count: int | None, **_: Any) ->
     written to stdout is returned.
     """
     jobs = _taken(session, typed_values(session, GetJob), wait, count)
-    try:
+    with returned_unless_written(session, jobs):
         if count is None:
             write_one(jobs[0], session.form)
         else:
             write_many(jobs, session.form, LIST_COLUMNS)
-        sys.stdout.flush()
-    except OSError:
-        _return(session, jobs)
-        raise
-
-
-def _return(session: Session, jobs: list[Record]) -> None:
-    """Requeue jobs whose output could not be written."""
-    for record in jobs:
-        run = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
-        try:
-            session.reply(RetryJob, run)
-        except click.ClickException as failure:
-            message = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
-            click.echo(printable(message), err=True)
-        else:
-            click.echo(f"Job {record['jobID']} was returned.", err=True)
 
 
 def _taken(

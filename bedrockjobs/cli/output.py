@@ -242,16 +242,33 @@ def output_written() -> Iterator[None]:
     if sys.stdout is None:  # closed before the start: Python would silently drop the output
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     try:
-        yield
+        try:
+            yield
+        except (click.exceptions.Exit, SystemExit):
+            sys.stdout.flush()
+            raise
+        except BaseException:  # which is shown instead
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _discard_output()
+            raise
         sys.stdout.flush()
     except OSError as error:
         if error.filename is not None:  # not about stdout
             raise
-        with suppress(OSError, ValueError):  # Python would flush again at exit, and report an error
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         reason = _LOST.get(error.errno or 0) or error.strerror or str(error)
         click.echo(f"The output was lost: {reason}.", err=True)
         sys.exit(OUTPUT_LOST)
+
+
+def _discard_output() -> None:
+    """Let Python flush stdout again at exit without an error."""
+    with suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
 
 
 def printable(text: str) -> str:

@@ -76,36 +76,48 @@ def _send_ping(session: Session, name: str, **parameters: object) -> None:
 
 
 def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
-    """Run a command between two pings; return its exit status."""
+    """Run a command between two pings; return its exit status.
+
+    Raises OSError, after the second ping, if its output could not be written to stdout.
+    """
     _send_ping(session, name, event="start")
     try:
-        status, output = _run(command)
+        status, output, lost = _run(command)
     except KeyboardInterrupt:
         _send_ping(session, name, event="fail", exitCode=INTERRUPTED)
         raise
     tail = output.decode(errors="replace").replace("\0", "\ufffd")[-PING_OUTPUT_CHARS_MAX:]
     _send_ping(session, name, event="fail" if status else "success", exitCode=status, output=tail)
+    if lost is not None:
+        raise lost
     return status
 
 
-def _run(command: tuple[str, ...]) -> tuple[int, bytes]:
-    """Return the exit status of a command (128 + signal if it was killed), and its last output."""
-    output = bytearray()
+def _run(command: tuple[str, ...]) -> tuple[int, bytes, OSError | None]:
+    """Return the exit status of a command (128 + signal if it was killed), and its last output.
+
+    The last value is why output could not be written to stdout: the command goes on without.
+    """
+    output, lost = bytearray(), None
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603  the caller's own
     except OSError as error:
         click.echo(f"bedrockjobs ping: {command[0]}: {error.strerror}", err=True)
         argv = f"{command[0]}: {error.strerror}".encode()
-        return (NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE), argv
+        return (NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE), argv, None
     with process:
         assert process.stdout is not None
         while piece := os.read(process.stdout.fileno(), READ_BYTES):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+            try:
+                if lost is None:
+                    sys.stdout.buffer.write(piece)
+                    sys.stdout.buffer.flush()
+            except OSError as error:
+                lost = error
             output += piece
             del output[: -4 * PING_OUTPUT_CHARS_MAX]
     code = process.returncode
-    return (code if code >= 0 else 128 - code), bytes(output)
+    return (code if code >= 0 else 128 - code), bytes(output), lost
 
 
 @click.command("ping-url")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -34,7 +35,7 @@ from bedrockjobs.cli.output import (
     set_wide,
     text_of,
 )
-from bedrockjobs.commands import Command, Status
+from bedrockjobs.commands import Command, RetryJob, Status
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Client, Response
@@ -215,6 +216,25 @@ def rows_key(command_class: type[Command[Any]]) -> str:
 def records_in(listed: RawJSON) -> list[Record]:
     """Return a JSON array of objects as records."""
     return [raw_record(text) for text in jsontext.elements(listed)]
+
+
+@contextmanager
+def returned_unless_written(session: Session, jobs: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Return taken jobs to the queue if what is written in this context does not reach stdout."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError:
+        for record in jobs:
+            run = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
+            try:
+                session.reply(RetryJob, run)
+            except click.ClickException as failure:
+                message = f"Job {record['jobID']} is still RUNNING: {failure.format_message()}"
+                click.echo(printable(message), err=True)
+            else:
+                click.echo(f"Job {record['jobID']} was returned.", err=True)
+        raise
 
 
 def built(command_class: type[C], parameters: Mapping[str, Any]) -> C:

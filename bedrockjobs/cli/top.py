@@ -456,11 +456,12 @@ def top(session: Session, once: bool, interval: float) -> None:
     if session.form != "table":
         write_one(snapshot.record(), session.form, identity="ready")
     elif once or not console.is_terminal:
-        if fits_terminal():
-            console.print(frame(snapshot, console.width))
-        else:
-            # Width of a frame that is neither cut nor wrapped: more than the longest line.
-            Console(width=100_000).print(frame(snapshot), crop=False)
+        fits = fits_terminal()
+        # Width of a frame that is neither cut nor wrapped: more than the longest line.
+        printer = console if fits else Console(width=100_000)
+        with printer.capture() as printed:  # a console would exit silently if the reader has gone
+            printer.print(frame(snapshot, console.width) if fits else frame(snapshot), crop=fits)
+        click.echo(printed.get(), nl=False)
     else:
         _live(console, observer, snapshot, interval)
 
