@@ -81,6 +81,7 @@ class Connection:
             return
         self.buffered.clear()
         self.pipeline.resume()
+        self._write()
         self._turn()
 
     # --- the server --------------------------------------------------------------------------------------
@@ -190,16 +191,15 @@ class Connection:
             assert len(self.written) == number, "a read begins when all before it is answered"
 
     def _write(self) -> None:
-        while self.pipeline.writable:
-            if not self.pipeline.paused:
-                assert self.buffered == []
+        while self.pipeline.writable and not self.pipeline.paused:
+            assert self.buffered == []
             data = self.pipeline.next_bytes()
             number = len(self.written)
             self.written.append(data)
             if number < len(self.begun):
                 self._check_answer(number, data)
             token = data.partition(b'"token":"')[2].partition(b'"')[0].decode()
-            if self.stalls and not self.pipeline.paused:
+            if self.stalls:
                 self.pipeline.pause()
             if token in self.kept:
                 assert self.kept.count(token) == 1
