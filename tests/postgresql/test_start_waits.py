@@ -1,4 +1,4 @@
-"""What passes by itself: a starting server waits for it as a running one does. All else ends the start."""
+"""A starting server waits for temporary faults, as a running one does; other faults end the start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAITS = "waiting for the database: database: "
 
 
 class Place:
-    """A database of a role of its own, behind a proxy."""
+    """A database of a separate role, behind a proxy."""
 
     def __init__(self, proxy: Proxy, patch: pytest.MonkeyPatch) -> None:
         """Use a proxy to the cluster."""
@@ -36,16 +36,16 @@ class Place:
         self.settings = Settings(port=0, database=url, database_schema=SCHEMA, command_s=0.2)
 
     async def alter(self, what: str) -> None:
-        """Alter the role, beside the event loop, and end its connections."""
+        """Alter the role, outside of the event loop, and end its connections."""
         await self.do(f"ALTER ROLE {ROLE} {what}")
         await self.do(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ROLE}'")
 
     async def do(self, sql: str) -> None:
-        """Do something as an administrator."""
+        """Execute a statement as an administrator."""
         await asyncio.to_thread(CLUSTER.do, sql)
 
     async def shut(self) -> None:
-        """Let nobody connect."""
+        """Refuse all connections."""
         await asyncio.to_thread(self.proxy.shut)
 
     async def open(self) -> None:
@@ -96,7 +96,7 @@ CAUSES: dict[str, tuple[Act, Act, str]] = {
     ),
     "full": (Place.fill, Place.empty, "Free space there"),
 }
-"""What is wrong: how it begins, how it ends, and what a starting server says."""
+"""Temporary faults: how each begins and ends, and the message of a starting server."""
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -140,7 +140,7 @@ async def test_a_start_waits_for_what_a_running_server_waits_for(
 
 
 async def ready(live: Live) -> int:
-    """Return what a load balancer is answered."""
+    """Return the status code of `/readyz`."""
     async with await Talk.open(live.port) as talk:
         talk.send(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return (await talk.reply()).code

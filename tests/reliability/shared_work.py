@@ -20,11 +20,11 @@ CLIENTS_EACH = 4
 """Clients of each server."""
 
 BUSY = 503
-"""What is answered to who has waited for a lock for too long, as may be where all wait for a processor."""
+"""The refusal of a command that waited too long for a lock, as may happen on an overloaded machine."""
 
 
 async def asked(wire: Wire, verb: str, **given: Any) -> Answer:
-    """Ask and return the answer, which must come; again where the database was too busy to do anything."""
+    """Send a request until it is answered and was not refused because the database was busy."""
     async with asyncio.timeout(PATIENCE_S):
         while (answer := await wire.ask(verb, **given)).code == BUSY:
             pass
@@ -32,14 +32,14 @@ async def asked(wire: Wire, verb: str, **given: Any) -> Answer:
 
 
 async def done(wire: Wire, verb: str, **given: Any) -> Any:
-    """Ask, and return what the good answer says."""
+    """Send a request, which must succeed; return its body."""
     answer = await asked(wire, verb, **given)
     assert answer.code == 200, answer
     return answer.reply
 
 
 async def together(*work: Coroutine[Any, Any, None]) -> None:
-    """Do things side by side; the first that fails ends all."""
+    """Run coroutines concurrently; the first failure cancels the others."""
     async with asyncio.TaskGroup() as group:
         for each in work:
             group.create_task(each)
@@ -49,7 +49,7 @@ async def together(*work: Coroutine[Any, Any, None]) -> None:
 
 
 async def lifecycles(shared: Shared, count: int, clients_each: int = CLIENTS_EACH) -> Report:
-    """Let clients of all servers create, take and finish jobs of one name, so often in all.
+    """Let clients of all servers create, take and finish a number of jobs of one name.
 
     A client asks for a job after its own is created, and all end what they took: there is one for each.
     """
@@ -72,28 +72,28 @@ async def lifecycles(shared: Shared, count: int, clients_each: int = CLIENTS_EAC
 # --- waits -----------------------------------------------------------------------------------------------
 
 PARKED_S = 0.02
-"""Time in which who asks for a job is waiting for one."""
+"""Time after which a request for a job is waiting."""
 
 DEAF_S = 2.2
-"""Time after its LISTEN was cut in which a server may hear nothing: two exchanges, and to connect."""
+"""Time after its LISTEN was cut in which a server may miss notifications: two exchanges and a reconnect."""
 
 LISTENERS = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
 
 
 class Waits:
-    """Clients that wait at one server for what is created at another."""
+    """Clients that wait at one server for jobs created at another."""
 
     def __init__(self, shared: Shared) -> None:
         """Wait at ``shared``."""
         self._shared = shared
         self._cuts: list[float] = []
         self.heard_s: list[float] = []
-        """How long it took while no LISTEN was cut, in order."""
+        """Sorted waiting times while no LISTEN was cut."""
         self.all_s: list[float] = []
-        """How long it took at any time, in order."""
+        """All waiting times, sorted."""
 
     async def run(self, count: int, *, cut_every_s: float = 0.0, limit_ms: int = 60_000) -> None:
-        """Wait so often, for ``limit_ms`` each at most; cut a LISTEN now and then."""
+        """Wait repeatedly, each time up to ``limit_ms``; cut a LISTEN now and then."""
         left = iter(range(count))
         heard: list[tuple[float, float]] = []
 
@@ -140,7 +140,7 @@ class Waits:
         return len(self._cuts)
 
     def __str__(self) -> str:
-        """Return the figures as a person reads them."""
+        """Return the figures as text."""
         tail = {f"p{part:g}": share(self.heard_s, part) * 1000 for part in (50, 99)}
         tail["longest"] = self.all_s[-1] * 1000
         words = ", ".join(f"{name} {found:.1f} ms" for name, found in tail.items())
@@ -148,7 +148,7 @@ class Waits:
 
 
 def share(ordered: list[float], percent: float) -> float:
-    """Return what so many percent do not exceed."""
+    """Return a percentile."""
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
 
 
@@ -157,15 +157,14 @@ def share(ordered: list[float], percent: float) -> float:
 TAKERS = 12
 WAIT_MS = 1_000
 DRAINED_AFTER = 2
-"""Waits in a row that end without a job, after which a taker takes the queue for empty."""
+"""Consecutive waits without a job after which a taker considers the queue empty."""
 
 
 class Deliveries:
-    """Clients that wait side by side while servers are killed and told to stop, and what each was given.
+    """Clients that wait concurrently while servers are killed or stopped, and the jobs they got.
 
-    Every job has a name of its own, so no run is forgotten for its age, and nothing hands a job out again: a
-    job that two clients have, or a run that a client was told of and that is not there, was undone behind
-    the client's back.
+    Every job has its own name, so retention deletes no run, and no job is handed out again on purpose: if two
+    clients have the same job, or a client has a run that does not exist, a delivered take was undone.
     """
 
     def __init__(self, shared: Shared, seed: int = 1) -> None:
@@ -176,7 +175,7 @@ class Deliveries:
         self._made = 0
 
     async def run(self, count: int, *, changes: int = 0, fault: str = "") -> Report:
-        """Create and take so many jobs; meanwhile a server is replaced ``changes`` times."""
+        """Create and take a number of jobs; meanwhile, servers are replaced ``changes`` times."""
         takers = [asyncio.create_task(self._take(f"w{number}")) for number in range(TAKERS)]
         makers = asyncio.gather(*(self._make(count // 2) for _ in range(2)))
         for number in range(changes):
@@ -192,7 +191,7 @@ class Deliveries:
         return self._judged()
 
     async def _make(self, count: int) -> None:
-        """Create jobs; one whose answer is lost may be there all the same."""
+        """Create jobs; one whose reply is lost may exist nevertheless."""
         wire = None
         for number in range(count):
             try:
@@ -238,7 +237,7 @@ FOLLOWED_MAX = 1_000
 
 
 async def followed(shared: Shared, count: int, followers: int = 3) -> Report:
-    """Follow events at some servers while all of them write so many; none may be missed or out of order."""
+    """Follow events at some servers while all write events; none may be missed or out of order."""
     report = Report()
     ((first,),) = shared.rows("SELECT coalesce(max(seq), 0) FROM events")
     left = iter(range(count))
