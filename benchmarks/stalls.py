@@ -3,7 +3,7 @@
 One process is the server, this one the clients: some pause, resume or ask for patterns that nobody asked for
 before, while others create a job, query one, send a heartbeat or ping every few milliseconds. What counts is
 how long these wait. With ``--waiters`` it measures instead what a create costs more while so many GetJobs
-wait, each for a pattern of its own: on one server, in turn with and without them.
+wait, each for a pattern of its own: at a server with them and one without, in turn.
 """
 
 from __future__ import annotations
@@ -154,41 +154,37 @@ WAITER_US = 10.0
 """What a create may cost more beside thousands of waiting patterns."""
 IDLE_S = 0.5
 """Time in which a server that does nothing takes a twentieth of it at most."""
-CREATES = 2_000
-"""Creates of one measurement."""
-TRIES = 4
-"""Measurements of which the least counts: what neighbours on the machine add is not asked for."""
+CREATES = 200
+"""Creates of one measurement: few, so that both of a pair meet the same machine."""
 WAITED_FOR = {"names": "jobs/some/host-{}", "patterns": "jobs/*/host-{}"}
 """What the waiters ask for, each with a number of its own."""
 
 
-async def create_us(server: Served) -> float:
+async def create_us(server: Served, client: Client) -> float:
     """Return the server's processor time for a create that no waiter gets, in microseconds."""
-    client = await Client.open(server.port)
-    least = float("inf")
-    for _ in range(TRIES):
-        before = server.cpu_s()
-        for number in range(CREATES):
-            await client.ask("CreateJob", name=f"jobs/{number % 50}/other")
-        least = min(least, server.cpu_s() - before)
-    await client.close()
-    return least / CREATES * 1e6
+    before = server.cpu_s()
+    for number in range(CREATES):
+        await client.ask("CreateJob", name=f"jobs/{number % 50}/other")
+    return (server.cpu_s() - before) / CREATES * 1e6
 
 
-async def beside_us(server: Served, waiters: int, form: str) -> float:
-    """Return what a create costs while so many GetJobs wait."""
+async def create_pairs(
+    server: Served, other: Served, waiters: int, form: str, rounds: int
+) -> list[tuple[float, float]]:
+    """Return what a create costs at a server with waiters and at another one, in turn."""
     streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(waiters)]
     for number, (_, writer) in enumerate(streams):
         ask = f"GetJob\r\nname: {form.format(number)}\r\nConnection: wait\r\ntimeout: 600000\r\n\r\n"
         writer.write(ask.encode())
     await until_waiting(server, waiters)
     await until_idle(server)  # until it has searched for jobs of all patterns
-    took_us = await create_us(server)
+    clients = await Client.open(server.port), await Client.open(other.port)
+    pairs = [(await create_us(server, clients[0]), await create_us(other, clients[1])) for _ in range(rounds)]
+    for client in clients:
+        await client.close()
     for _, writer in streams:
         writer.close()
-    await until_waiting(server, 0)
-    await until_idle(server)
-    return took_us
+    return pairs
 
 
 async def until_idle(server: Served) -> None:
@@ -213,17 +209,19 @@ async def until_waiting(server: Served, count: int) -> None:
 
 
 def measure_waiters(directory: Path, waiters: int, rounds: int) -> None:
-    """Print what a create costs without waiters and beside those of names and patterns, in turn."""
-    rows: list[list[float]] = []
-    with Served(directory, "--durability", "relaxed") as server:
-        asyncio.run(create_us(server))  # to warm up
-        for _ in range(rounds):
-            rows.append([asyncio.run(create_us(server))])
-            rows[-1] += [asyncio.run(beside_us(server, waiters, form)) for form in WAITED_FOR.values()]
-    head = ("no waiters", *(f"{waiters:,} {kind}" for kind in WAITED_FOR), "patterns cost more")
-    print(table(head, [(*(f"{took:.1f}" for took in row), f"{row[-1] - row[0]:+.1f}") for row in rows]))
-    more = statistics.median(row[-1] - row[0] for row in rows)
-    print(verdict("a create costs more", more, WAITER_US, unit=" us", at_most=True))
+    """Print what a create costs beside waiters for names, and for patterns, and at a server without any."""
+    rows, more = [], 0.0
+    for kind, form in WAITED_FOR.items():
+        with (
+            Served(directory, "--durability", "relaxed") as server,
+            Served(directory, "--durability", "relaxed") as other,
+        ):
+            pairs = asyncio.run(create_pairs(server, other, waiters, form, rounds))
+        more = statistics.median(one - two for one, two in pairs)
+        ours, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
+        rows.append((f"{waiters:,} {kind}", f"{ours:.1f}", f"{theirs:.1f}", f"{more:+.1f}"))
+    print(table(("waited for", "server CPU us a create", "without waiters", "difference of a pair"), rows))
+    print(verdict("a create costs more beside patterns", more, WAITER_US, unit=" us", at_most=True))
 
 
 def spelled(took: list[float]) -> str:
@@ -266,7 +264,7 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, help="the code of the server, if not this one")
     parser.add_argument("--real-time", action="store_true", help="on a machine that does other things too")
     parser.add_argument("--waiters", type=int, default=0, help="GetJobs that wait, such as 5000")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds with and without waiters")
+    parser.add_argument("--rounds", type=int, default=100, help="pairs with and without waiters")
     options = parser.parse_args()
     directory = machine.real_directory(options.directory)
     if options.waiters:
