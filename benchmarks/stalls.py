@@ -3,7 +3,7 @@
 One process is the server, this one the clients: some pause, resume or ask for patterns that nobody asked for
 before, while others create a job, query one, send a heartbeat or ping every few milliseconds. What counts is
 how long these wait. With ``--waiters`` it measures instead what a create costs more while so many GetJobs
-wait, each for a pattern of its own: at a server with them and one without, in turn.
+wait, each for a pattern of its own: at a server with them and at one with a single one, in turn.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ SCENES: dict[str, Work | None] = {
 
 
 WAITER_US = 10.0
-"""What a create may cost more beside thousands of waiting patterns."""
+"""What a create may cost more beside thousands of waiting patterns than beside one."""
 IDLE_S = 0.5
 """Time in which a server that does nothing takes a twentieth of it at most."""
 CREATES = 200
@@ -171,8 +171,9 @@ async def create_us(server: Served, client: Client) -> float:
 async def create_pairs(
     server: Served, other: Served, waiters: int, form: str, rounds: int
 ) -> list[tuple[float, float]]:
-    """Return what a create costs at a server with waiters and at another one, in turn."""
-    streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(waiters)]
+    """Return what a create costs at a server with waiters and at another one with one of them, in turn."""
+    ports = [*[server.port] * waiters, other.port]
+    streams = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
     for number, (_, writer) in enumerate(streams):
         ask = f"GetJob\r\nname: {form.format(number)}\r\nConnection: wait\r\ntimeout: 600000\r\n\r\n"
         writer.write(ask.encode())
@@ -209,7 +210,7 @@ async def until_waiting(server: Served, count: int) -> None:
 
 
 def measure_waiters(directory: Path, waiters: int, rounds: int) -> None:
-    """Print what a create costs beside waiters for names, and for patterns, and at a server without any."""
+    """Print what a create costs beside many waiters for names, and for patterns, and beside one."""
     rows, more = [], 0.0
     for kind, form in WAITED_FOR.items():
         with (
@@ -220,8 +221,8 @@ def measure_waiters(directory: Path, waiters: int, rounds: int) -> None:
         more = statistics.median(one - two for one, two in pairs)
         ours, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
         rows.append((f"{waiters:,} {kind}", f"{ours:.1f}", f"{theirs:.1f}", f"{more:+.1f}"))
-    print(table(("waited for", "server CPU us a create", "without waiters", "difference of a pair"), rows))
-    print(verdict("a create costs more beside patterns", more, WAITER_US, unit=" us", at_most=True))
+    print(table(("waited for", "server CPU us a create", "beside one waiter", "difference of a pair"), rows))
+    print(verdict("a create costs more beside many patterns", more, WAITER_US, unit=" us", at_most=True))
 
 
 def spelled(took: list[float]) -> str:
@@ -264,7 +265,7 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, help="the code of the server, if not this one")
     parser.add_argument("--real-time", action="store_true", help="on a machine that does other things too")
     parser.add_argument("--waiters", type=int, default=0, help="GetJobs that wait, such as 5000")
-    parser.add_argument("--rounds", type=int, default=100, help="pairs with and without waiters")
+    parser.add_argument("--rounds", type=int, default=100, help="pairs with many waiters and with one")
     options = parser.parse_args()
     directory = machine.real_directory(options.directory)
     if options.waiters:
