@@ -18,10 +18,10 @@ class BedrockjobsError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support copying and pickling: restore the message instead of calling the constructor again."""
-        return self._again, (self.args,), self.__dict__
+        return self._rebuilt, (self.args,), self.__dict__
 
     @classmethod
-    def _again(cls, args: tuple[object, ...]) -> Self:
+    def _rebuilt(cls, args: tuple[object, ...]) -> Self:
         found = cls.__new__(cls)
         found.args = args
         return found

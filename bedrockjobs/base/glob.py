@@ -429,16 +429,16 @@ class _Common:
         if not (one or other):
             return frozenset(("",))
         if one == other == "*":  # either star may end first
-            return self._behind("*", self.at(i + 1, j) | self.at(i, j + 1))
+            return self._prefixed("*", self.at(i + 1, j) | self.at(i, j + 1))
         if one == "*":
-            return self.at(i + 1, j) | (self._behind(other, self.at(i, j + 1)) if other else frozenset())
+            return self.at(i + 1, j) | (self._prefixed(other, self.at(i, j + 1)) if other else frozenset())
         if other == "*":
-            return self.at(i, j + 1) | (self._behind(one, self.at(i + 1, j)) if one else frozenset())
+            return self.at(i, j + 1) | (self._prefixed(one, self.at(i + 1, j)) if one else frozenset())
         both = _one_character(one, other) if one and other else ""
-        return self._behind(both, self.at(i + 1, j + 1)) if both else frozenset()
+        return self._prefixed(both, self.at(i + 1, j + 1)) if both else frozenset()
 
     @staticmethod
-    def _behind(part: str, rests: frozenset[str]) -> frozenset[str]:
+    def _prefixed(part: str, rests: frozenset[str]) -> frozenset[str]:
         return frozenset(rest if part == rest[:1] == "*" else part + rest for rest in rests)
 
 

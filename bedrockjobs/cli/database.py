@@ -451,7 +451,9 @@ def move(
     begun = clock.monotonic()
     options = MoveOptions(keep_damaged=keep_damaged, replace_zeros=replace_zeros)
     with database_errors(target if is_url(source) else source), progress_bar("Moving") as progress:
-        moved, places = (_in if is_url(target) else _out)(source, target, schema, options, progress)
+        moved, places = (_to_postgresql if is_url(target) else _to_file)(
+            source, target, schema, options, progress
+        )
     seconds = round(clock.monotonic() - begun, 1)
     write_one(
         {"from": places[0], "to": places[1], **moved._asdict(), "seconds": seconds},
@@ -472,7 +474,7 @@ def _check_kinds(source: str, target: str) -> None:
         raise click.UsageError(f"one of --from and --to is a file, the other postgresql://...; {other}")
 
 
-def _in(
+def _to_postgresql(
     source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a file to PostgreSQL; return the counts, and the names of both."""
@@ -484,7 +486,7 @@ def _in(
         return transfer.to_postgresql(path, database, options, progress), (str(path), place)
 
 
-def _out(
+def _to_file(
     source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
     """Move a queue on PostgreSQL to a file; return the counts, and the names of both."""

@@ -532,7 +532,9 @@ def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> N
         write_one(record, session.form, f"Run {run_id} has not ended after {spent}; {advice}.")
         click.get_current_context().exit(TIMED_OUT)
     record = {**record, "outcome": "cancelled", "status": status}
-    write_one(record, session.form, f"Run {run_id} ended after {spent}: {status}. {_left(session, job_id)}")
+    write_one(
+        record, session.form, f"Run {run_id} ended after {spent}: {status}. {_state_of(session, job_id)}"
+    )
 
 
 def _job(session: Session, job_id: str) -> Record | None:
@@ -566,7 +568,7 @@ def _ended(session: Session, run_id: str, most_s: float) -> str:
         pace.answered(something=False)
 
 
-def _left(session: Session, job_id: str) -> str:
+def _state_of(session: Session, job_id: str) -> str:
     """Return in a sentence the state of the job after its run was stopped."""
     job = _job(session, job_id)
     if job is None:

@@ -124,13 +124,13 @@ def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None
         return
     _check_system(user=user)
     for name in files:
-        _check_ours(folder / name)
+        _check_replaceable(folder / name)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         _write(folder / name, text)
     for call in calls:
         _call(call, user=user)
-    _say_what_is_next(folder, user=user, started=not no_start)
+    _print_next_steps(folder, user=user, started=not no_start)
 
 
 @service.command()
@@ -139,7 +139,7 @@ def install(user: bool, dry_run: bool, port: int | None, no_start: bool) -> None
 def uninstall(user: bool, dry_run: bool) -> None:
     """Stop the server and workers, and remove the units; the database stays."""
     folder = _folder(user=user)
-    installed = [name for name in NAMES if _is_ours(folder / name)]
+    installed = [name for name in NAMES if _is_installed_unit(folder / name)]
     if not installed:
         raise Failure(f"no units of `bedrockjobs service install` are in {folder}", FAILED)
     calls = [["disable", "--now", *installed], ["stop", WORKERS]]
@@ -186,15 +186,15 @@ def _check_system(*, user: bool) -> None:
         raise Failure("installing system services needs root: use sudo, or --user")
 
 
-def _is_ours(unit: Path) -> bool:
+def _is_installed_unit(unit: Path) -> bool:
     try:
         return unit.read_text(errors="replace").startswith(MARK)
     except OSError:
         return False
 
 
-def _check_ours(unit: Path) -> None:
-    if os.path.lexists(unit) and not _is_ours(unit):
+def _check_replaceable(unit: Path) -> None:
+    if os.path.lexists(unit) and not _is_installed_unit(unit):
         raise Failure(f"{unit} exists, and was not written by `bedrockjobs service install`: remove it first")
 
 
@@ -221,7 +221,7 @@ def _call(arguments: list[str], *, user: bool) -> None:
         raise Failure(f"{shlex.join(command)} failed with status {done.returncode}: see the lines above")
 
 
-def _say_what_is_next(folder: Path, *, user: bool, started: bool) -> None:
+def _print_next_steps(folder: Path, *, user: bool, started: bool) -> None:
     flag = " --user" if user else ""
     if started:
         click.echo(f"The server runs: systemctl{flag} status bedrockjobs; bedrockjobs doctor")

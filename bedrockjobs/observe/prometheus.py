@@ -199,7 +199,7 @@ class Metrics:
 
     async def _snapshot(self, scope: Scope | None) -> Queue:
         views = self.views.scoped(scope)
-        overview, snapshot = await views.standings.overview_and_look(ahead=False)
+        overview, snapshot = await views.standings.overview_and_snapshot(ahead=False)
         groups: dict[str, list[QueuedGroup]] = {}
         for group in snapshot.groups:
             groups.setdefault(prefix_of(group.name), []).append(group)

@@ -77,11 +77,11 @@ class _Process:
         try:
             reader, self._writer = await asyncio.open_unix_connection(sock=self._ours)
             self._send(self._limits._asdict())
-            await self._hear(reader)
+            await self._receive(reader)
             late.cancel()
             on_ready(self)
             while True:
-                reply = await self._hear(reader)
+                reply = await self._receive(reader)
                 if self._reply is None or self._reply.done():
                     break  # nobody asked
                 self._reply.set_result(reply)
@@ -97,7 +97,7 @@ class _Process:
             self._reply.set_exception(_Ended(how))
         return how
 
-    async def _hear(self, reader: asyncio.StreamReader) -> tuple[dict[str, Any], str]:
+    async def _receive(self, reader: asyncio.StreamReader) -> tuple[dict[str, Any], str]:
         head = json.loads(await reader.readline())
         if not 0 <= head["bytes"] <= self._limits.bytes:
             raise ValueError(head)

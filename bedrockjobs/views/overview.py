@@ -60,9 +60,9 @@ class OverviewBuilder:
 
     async def overview(self, *, ahead: bool = True) -> OverviewReply:
         """Return the overview; without ``ahead`` the next schedules are left out."""
-        return (await self.overview_and_look(ahead=ahead))[0]
+        return (await self.overview_and_snapshot(ahead=ahead))[0]
 
-    async def overview_and_look(self, *, ahead: bool = True) -> tuple[OverviewReply, QueueSnapshot]:
+    async def overview_and_snapshot(self, *, ahead: bool = True) -> tuple[OverviewReply, QueueSnapshot]:
         """Return the overview and the snapshot of the queue that it was made from."""
         snapshot = await self._queues.snapshot()
         totals = await self._queues.totals(snapshot)

@@ -214,9 +214,7 @@ def _untaken(
         for one in waiting[:PROBLEMS_MAX]:
             age = age_s(one.since, now)
             waited = f", due for {duration_text(age)}" if age else ""
-            text = (
-                f"no worker takes {short(one.name)}{waited}{_why_nobody(snapshot.held, one.name, one.need)}"
-            )
+            text = f"no worker takes {short(one.name)}{waited}{_why_none(snapshot.held, one.name, one.need)}"
             kind = "own command" if takers.is_requested(one.name, one.need) else "no worker"
             troubles.append(_problem(kind, one.jobs, text, name=one.name, since=one.since))
         if rest := waiting[PROBLEMS_MAX:]:
@@ -225,7 +223,7 @@ def _untaken(
     return troubles + _on_all_hosts(snapshot.held, on_all_hosts)
 
 
-def _why_nobody(held: Held, name: str, need: Requirements) -> str:
+def _why_none(held: Held, name: str, need: Requirements) -> str:
     """Return why no worker takes a name; empty within a scope, since it may name other workers."""
     return f": {held.takers.why_none_eligible(name, need)}" if held.may_name_all else ""
 
@@ -254,7 +252,7 @@ def _on_all_hosts(held: Held, schedules: Mapping[str, Requirements]) -> list[Tro
         ):
             continue
         kind = "own command" if held.takers.is_requested(name, need) else "no worker"
-        text = f"no worker takes {short(name)}, which runs on all hosts{_why_nobody(held, name, need)}"
+        text = f"no worker takes {short(name)}, which runs on all hosts{_why_none(held, name, need)}"
         troubles.append(_problem(kind, 1, text, name=name))
     return troubles[:PROBLEMS_MAX]
 

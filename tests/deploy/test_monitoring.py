@@ -47,7 +47,7 @@ class _Queue:
         """Return the views of a scope."""
         return self
 
-    async def overview_and_look(self, *, ahead: bool) -> tuple[OverviewReply, QueueSnapshot]:
+    async def overview_and_snapshot(self, *, ahead: bool) -> tuple[OverviewReply, QueueSnapshot]:
         """Return an overview."""
         held = Held("2026-01-01 00:00:00", Pauses(()), {}, EligibleWorkers((), {}), {})
         numbers = {name: 0 for name, field in OverviewReply.model_fields.items() if field.annotation is int}

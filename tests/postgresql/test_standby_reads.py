@@ -127,7 +127,7 @@ async def test_what_one_cannot_read_the_other_does(error: Exception) -> None:
     line = ReadConnection(CLUSTER.url, SCHEMA, 1.0, 10)
     watch = Standby(CLUSTER.url, line, "", lambda: "")
     watch.usable = True
-    either = watch.beside(line, first=True)
+    either = watch.with_primary(line, first=True)
     tried: list[psycopg.AsyncConnection[Any]] = []
 
     async def act(connection: psycopg.AsyncConnection[Any]) -> int:

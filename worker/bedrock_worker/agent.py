@@ -205,10 +205,10 @@ class Agent:
             return REFUSED
         self._log_sync(module.source, reply)
         if reply.again:
-            tasks.append(asyncio.ensure_future(self._sync_again(module, reply.again)))
+            tasks.append(asyncio.ensure_future(self._redeclare(module, reply.again)))
         return OK
 
-    async def _sync_again(self, module: PythonModule, seconds: float) -> None:
+    async def _redeclare(self, module: PythonModule, seconds: float) -> None:
         """Declare the schedules periodically, so that missing ones are restored."""
         refused = ""
         while True:
@@ -330,7 +330,7 @@ class Agent:
             if report is None:
                 output.abandon()
             left = None if report is None else await self._reporter.deliver(report, then, after=output.finish)
-            put_off = left is not None and await self._put_off(left, run)
+            put_off = left is not None and await self._retry_later(left, run)
         finally:
             output.abandon()
             self._outputs.discard(output)
@@ -339,7 +339,7 @@ class Agent:
                 self._heartbeats.discard(run)
         return then.job
 
-    async def _put_off(self, report: Report, run: JobRun) -> bool:
+    async def _retry_later(self, report: Report, run: JobRun) -> bool:
         """Free the slot while a report that the server fails at is retried with its lease renewed.
 
         If too many reports are retried already, wait until it is delivered and return False.

@@ -114,7 +114,7 @@ _progress: tuple[int, int] | None = None
 """The progress handle, and the inode of its pipe."""
 
 
-def tell_progress_to(handle: int) -> None:
+def report_progress_to(handle: int) -> None:
     """Report progress by a pipe from now on; called by the function runner.
 
     It is independent of the output, and programs started by the function do not inherit it.

@@ -236,14 +236,14 @@ class PostgreSQLPeers:
         await self._align()
         now = timestamp_ms(self._clock.now())
         self._since, self._version = now, version
-        mine = (name, session, now, "", version, self._gone_before(), schema.VERSION)
+        mine = (name, session, now, "", version, self._lost_since(), schema.VERSION)
         joined, moved = await self._run_statements([(PEER_SQL["join"], mine), (PEER_SQL["moved_to"], ())])
         if moved:
             raise SchemaError(moved_refusal(moved[0][0]))
         if not joined:
             raise NameTaken(f"server_name: a live server of this database has the name {name}")
 
-    def _gone_before(self) -> str:
+    def _lost_since(self) -> str:
         return timestamp_ms(self._clock.now() - timedelta(seconds=SERVER_GONE_S))
 
     async def close(self) -> None:
@@ -353,7 +353,7 @@ class PostgreSQLPeers:
         identity = (*self._me, self._since, self.address, self._version)
         alive: list[Statement] = [
             (PEER_SQL["pulse"], (*identity, now, schema.VERSION, changes.served, self.state)),
-            (PEER_SQL["lost_servers"], (self._gone_before(),)),
+            (PEER_SQL["lost_servers"], (self._lost_since(),)),
         ]
         if changes.beats:
             alive.append((PEER_SQL["beat"], (changes.beats, now)))

@@ -263,7 +263,7 @@ class Standby:
         self.usable = False
         """Whether it is connected and keeps up."""
 
-    def beside(self, primary: ReadConnection, *, first: bool) -> PrimaryOrStandby:
+    def with_primary(self, primary: ReadConnection, *, first: bool) -> PrimaryOrStandby:
         """Return reads that use ``primary`` or this standby; ``first`` prefers the standby."""
         return PrimaryOrStandby(primary, primary.elsewhere(self._url), self, standby_first=first)
 

@@ -376,12 +376,12 @@ class PostgreSQLReader(Reader):
         scans = ReadConnection(url, schema, settings.query_s, settings.query_waiting_max, _BY_INDEX)
         there = settings.database_read
         self._standby = Standby(there, seeks, session, confirmed) if there else None
-        self._seeks = self._beside(seeks, first=False)  # followers of output must not miss lines
-        self._scans = self._beside(scans)
-        self.queries = FreeQuery(url, schema, settings, self._beside)
+        self._seeks = self._with_standby(seeks, first=False)  # followers of output must not miss lines
+        self._scans = self._with_standby(scans)
+        self.queries = FreeQuery(url, schema, settings, self._with_standby)
 
-    def _beside(self, line: ReadConnection, *, first: bool = True) -> Reads:
-        return line if self._standby is None else self._standby.beside(line, first=first)
+    def _with_standby(self, line: ReadConnection, *, first: bool = True) -> Reads:
+        return line if self._standby is None else self._standby.with_primary(line, first=first)
 
     async def open(self) -> None:
         """Make sure that Query has its role, and start checking the standby."""

@@ -118,7 +118,7 @@ class JobRun:
         """True if it must not start any more because the worker stops."""
         self._lost = False
         self._stops: set[signal.Signals] = set()
-        self._lease = Lease(job.reply.lease, self._lease_over)
+        self._lease = Lease(job.reply.lease, self._on_lease_expired)
         self._kill_at = NEVER
         self._term_at = NEVER
         self._mask = Mask()
@@ -237,7 +237,7 @@ class JobRun:
         self._lease.suspend()
         self._live_until(NEVER)
 
-    def _lease_over(self, number: signal.Signals) -> None:
+    def _on_lease_expired(self, number: signal.Signals) -> None:
         """Give the run up, so that it has ended before the server gives its job to another worker."""
         if self._signal(number):
             self._lost = True

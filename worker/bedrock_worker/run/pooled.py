@@ -150,7 +150,7 @@ class PooledRun:
         for pump in guard.pumps:
             pump.listener = listener
             pump.start_reading()  # a short first run may have left it unread until its end
-        guard.on_message = self._hear_guard
+        guard.on_message = self._on_guard_message
 
     async def started(self) -> int:
         """Return its process id."""
@@ -216,7 +216,7 @@ class PooledRun:
             self._found = message
             self._guard.send(b"retire %d" % self._process.pid)
 
-    def _hear_guard(self, message: dict[str, Any] | None) -> None:
+    def _on_guard_message(self, message: dict[str, Any] | None) -> None:
         """Handle the end of the process; if its guard was killed, the kernel has killed the process too."""
         if message is not None:
             self._process.read_rest()

@@ -24,7 +24,7 @@ from typing import Any
 
 from bedrock_worker import hooks
 from bedrock_worker.arguments import MOCK, RESULT, Arguments, OtherArguments, WrongArguments
-from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, set_current_run, tell_progress_to
+from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, report_progress_to, set_current_run
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
 from bedrock_worker.retry_rules import RetryRules, leaves
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a function and return the exit status."""
     print_line_by_line()
     if (progress := os.environ.pop(PROGRESS_VARIABLE, "")).isdecimal():
-        tell_progress_to(int(progress))
+        report_progress_to(int(progress))
     if not 2 <= len(arguments) <= 3:
         print("usage: python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]", file=sys.stderr)
         return USAGE

@@ -168,7 +168,7 @@ def _be_process(
         os.dup2(handle, at)
         os.close(handle)
         os.set_blocking(at, True)  # shared with an earlier process, which may have changed it
-    current.tell_progress_to(progress)
+    current.report_progress_to(progress)
     imported.begin_process()
     if word == b"again":
         kernel.become_subreaper()  # so that it also becomes the parent of orphans

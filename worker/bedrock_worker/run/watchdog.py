@@ -61,7 +61,7 @@ class Watchdog:
                 elif not self._serve():
                     there = False
                     self._poll.unregister(self._worker)
-                    self._remove_left()
+                    self._remove_leftover_folders()
 
     def _end_stops(self) -> None:
         """Resume stopped guards: nothing else enforces the time limits of their runs."""
@@ -92,14 +92,14 @@ class Watchdog:
         if status and (path := folder[:].partition(b"\0")[0]):
             self._left = [*filter(os.path.lexists, self._left), path]
             if alone:
-                self._remove_left()
+                self._remove_leftover_folders()
         folder.close()
         kernel.reap(0)
         if status:
             with suppress(OSError):  # the worker is gone, or reads nothing
                 self._worker.send(b"%d" % pid, socket.MSG_DONTWAIT)
 
-    def _remove_left(self) -> None:
+    def _remove_leftover_folders(self) -> None:
         """Remove the folders that the dead worker did not remove."""
         import shutil  # imported here: otherwise each guard is larger, and each fork slower
 
