@@ -34,7 +34,7 @@ EACH = 80
 
 
 def sqlite_only(reason: str) -> pytest.MarkDecorator:
-    """Mark tests that are not run on PostgreSQL; the reason stands in the table of those, in the docs."""
+    """Mark tests that do not run on PostgreSQL; the documentation lists them with the reason."""
     return pytest.mark.sqlite_only(reason)
 
 

@@ -104,7 +104,7 @@ class Forked:
             return int(self._told.recv(100))
 
     def kill(self) -> None:
-        """Kill it; ``wait`` tells how it ended."""
+        """Kill it; ``wait`` returns its exit status."""
         if self._told.fileno() >= 0:
             os.kill(self.pid, signal.SIGKILL)
 

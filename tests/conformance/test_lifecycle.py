@@ -40,7 +40,7 @@ class OneWorker:
 
     @property
     def requested_names(self) -> RequestedNames:
-        """Return what it asks for."""
+        """Return the requested names."""
         asked = RequestedNames()
         for name, worker in self.workers.items():
             asked.put(name, worker.names)

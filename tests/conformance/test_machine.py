@@ -77,7 +77,7 @@ MAYBE_DATA = st.one_of(st.none(), DATA)
 
 
 def given(**parameters: Any) -> dict[str, Any]:
-    """Leave out what is None."""
+    """Return the parameters that are not None."""
     return {name: value for name, value in parameters.items() if value is not None}
 
 

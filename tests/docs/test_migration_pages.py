@@ -104,7 +104,7 @@ def test_the_three_formats_of_the_page_say_the_same() -> None:
 
 
 def test_the_page_names_what_a_definition_takes() -> None:
-    """Every key of its table is one."""
+    """Every key in the page's table is a key of definitions."""
     text = (FOLDER / "schedules-as-code.md").read_text()
     table = re.search(r"^\| key \| what \|\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
     assert table is not None

@@ -66,7 +66,7 @@ def test_every_command_and_parameter_is_documented(kind: type[Command[Any]]) -> 
 
 
 def test_every_setting_and_constant_is_documented() -> None:
-    """With its option, its variable and its reason."""
+    """Each has its option, its variable and its reason."""
     text = (DOCS / "reference/settings.md").read_text()
     for name, field in Settings.model_fields.items():
         assert field.description
@@ -78,7 +78,7 @@ def test_every_setting_and_constant_is_documented() -> None:
 
 
 def test_every_error_is_documented() -> None:
-    """With its code, and with every status line of the code."""
+    """Each error is listed with its code and all status lines."""
     text = (DOCS / "reference/errors.md").read_text()
     for kind in ERRORS:
         assert f"| {kind.code} | " in text
@@ -110,7 +110,7 @@ def test_the_diagram_is_the_life_cycle() -> None:
 
 
 def test_every_tag_in_the_code_is_listed() -> None:
-    """Each `Differs from Bedrock:` of the code has its row."""
+    """Each `Differs from Bedrock:` in the code has a row in the table."""
     text = (DOCS / "explanation/differences-from-bedrock.md").read_text()
     places = tags.tagged()
     paths = [path for folder in ("bedrockjobs", "worker") for path in (ROOT / folder).rglob("*.py")]
@@ -120,7 +120,7 @@ def test_every_tag_in_the_code_is_listed() -> None:
 
 
 def test_every_dependency_is_explained() -> None:
-    """Each package of pyproject.toml has its row, and no other has one."""
+    """Each package of pyproject.toml has a row, and no other package has one."""
     text = (DOCS / "explanation/dependencies.md").read_text()
     project = (ROOT / "pyproject.toml").read_text()
     listed = re.findall(r'^    "([a-z][a-z-]+)(?:\[[a-z]+\])?(?:[>=;].*)?",$', project, re.MULTILINE)
@@ -130,7 +130,7 @@ def test_every_dependency_is_explained() -> None:
 
 
 def test_every_promise_names_a_test() -> None:
-    """Each of the eight, in the guarantees and in the README."""
+    """Each of the eight promises names its tests, in the guarantees and in the README."""
     text = (DOCS / "explanation/guarantees.md").read_text()
     sections = re.split(r"^## ", text, flags=re.MULTILINE)
     promises = [part for part in sections if re.match(r"P\d ", part)]

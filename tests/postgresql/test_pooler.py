@@ -111,7 +111,7 @@ def pooler() -> Iterator[Pooler]:
 
 @pytest.fixture
 def store(pooler: Pooler) -> Iterator[PostgreSQLEngine]:
-    """Return an engine behind it, on an empty database."""
+    """Return an engine behind the pooler, on an empty database."""
     CLUSTER.do(emptied(SCHEMA))
     store = PostgreSQLEngine(pooler.url, ManualClock(START), name=SCHEMA)
     yield store

@@ -137,7 +137,7 @@ class Parallel(test_machine.Histories):
 
     @rule(names=st.lists(st.tuples(test_machine.NAMES, test_machine.REPEATS), min_size=1, max_size=3))
     def create_several(self, names: list[tuple[str, str]]) -> None:
-        """Create all or none, without children: nobody learns the jobIDs of refused creates."""
+        """Create all or none, without children, since the jobIDs of refused creates are unknown."""
         self.both(c.CreateJobs, jobs=[{"name": name, "repeat": repeat} for name, repeat in names])
 
     @rule(seconds=st.sampled_from([0.001, 1, 59.75, 3600, 86_400]))

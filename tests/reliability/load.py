@@ -44,7 +44,7 @@ class Load:
         connect: Callable[[int], Awaitable[Wire]] = Wire.connect,
         leases: bool = True,
     ) -> None:
-        """Prepare; ``seed`` decides what each client does next, ``leaving`` how many takers do not wait.
+        """Prepare; ``seed`` decides what clients do, ``leaving`` is the share of takers that do not wait.
 
         ``now`` and ``connect`` are of another world in a simulation; ``leases`` tells whether there are jobs
         with a retryAfter.

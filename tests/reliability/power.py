@@ -185,7 +185,7 @@ def records_of(record: bytes) -> Iterator[tuple[bytes, int, int, bytes, int]]:
 
 
 def check(trace: Trace, states: int, seed: int, folder: Path) -> Counter[str]:
-    """Rebuild disks and count what is wrong with them."""
+    """Rebuild disks and count their faults."""
     found: Counter[str] = Counter({"states": states, "damaged": 0, **dict.fromkeys(BROKEN, 0)})
     database = folder / "rebuilt.db"
     for moment, content, log in disks(trace, states, seed):

@@ -1,4 +1,4 @@
-"""How durations and text from files are typed."""
+"""Option values: durations, and text from files."""
 
 from __future__ import annotations
 

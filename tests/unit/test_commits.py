@@ -30,7 +30,7 @@ class Disk:
         self.told: list[tuple[float, Exception | None]] = []
 
     async def commit(self, took_s: float = 0.0, *, error: Exception | None = None) -> bool:
-        """Commit; return whether the loop did it itself."""
+        """Commit; return whether the commit ran in the event loop."""
         told = asyncio.Event()
         threads = []
 

@@ -143,7 +143,7 @@ def test_a_directive_in_a_function_is_refused() -> None:
 
 
 def test_a_directive_without_a_verb_takes_none_from_the_next() -> None:
-    """Each stands for itself."""
+    """The first directive is refused alone, and the second one is read."""
     lost, found = ftl.parse_ftl(f"//ftl:cron 0 5 * * *\n{GO}")[:2]
     assert "a verb below" in lost.refused
     assert found.repeat == "CRON 0 0 * * *"

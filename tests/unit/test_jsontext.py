@@ -55,7 +55,7 @@ def test_an_array_falls_into_its_elements(value: list[Any], how: dict[str, Any])
 
 
 def _merge(target: Any, patch: Any) -> Any:
-    """Apply a merge patch as RFC 7396 says it in pseudo code."""
+    """Apply a merge patch by the pseudocode of RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     target = dict(target) if isinstance(target, dict) else {}

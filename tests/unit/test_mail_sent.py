@@ -25,7 +25,7 @@ class Box:
         self.refuses_somebody = True
 
     async def handle_RCPT(self, _: Any, __: Any, envelope: Any, address: str, ___: Any) -> str:
-        """Take an address, unless it is nobody's."""
+        """Accept a recipient, unless the address does not exist."""
         if address.startswith("nobody"):
             return "550 there is no such\tperson"
         if address.startswith("somebody") and self.refuses_somebody:

@@ -77,7 +77,7 @@ class Table:
         return [run["runID"] for run in (await self.ask(ListRuns.read(given)))["runs"]]
 
     async def waiting(self, count: int = 1) -> None:
-        """Wait until so many commands have read and found nothing."""
+        """Wait until a number of commands have read and found nothing."""
         listening = self.notifier._listening.values
         async with asyncio.timeout(10):
             while sum(len(rung._waiters) for rungs in listening() for rung in rungs) != count:

@@ -112,7 +112,7 @@ async def test_an_overview_counts_no_further_than_it_shows(
 
 
 async def ranked(table: Table, **given: Any) -> list[tuple[str, int, bool]]:
-    """Return names in the order of their jobs, how many are ready, and whether there are more."""
+    """Return names ranked by jobs, the number of ready jobs, and whether there are more names."""
     found = (await table.ask(ListQueues(sort="jobs", **given)))["queues"]
     return [(queue["name"], queue["ready"], queue["more"]) for queue in found]
 
