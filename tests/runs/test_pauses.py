@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel, BeforeValidator
 
 from bedrockjobs.base.config import PAUSES_MAX, REASON_CHARS_MAX
+from bedrockjobs.commands import COMMANDS
+from bedrockjobs.commands.take import NamePattern, Pattern, Patterns
 from tests.runs.rig import Site
 
 
@@ -145,6 +149,56 @@ STAR: dict[str, tuple[str, dict[str, Any]]] = {
     "SetRetention": ("RemoveRetention", {"runs": "7d"}),
 }
 """Commands that file something under a pattern, with the one that takes it back."""
+
+SEARCHES = {
+    "GetJob": "asks for any matching job",
+    "GetJobs": "asks for any matching job",
+    "FinishJob": "thenGet asks for any matching job",
+    "RetryJob": "thenGet asks for any matching job",
+    "FailJob": "thenGet asks for any matching job",
+    "FinishJobs": "thenGet asks for any matching job",
+    "Heartbeat": "says which jobs a worker takes",
+    "DeleteRuns": "deletes what it finds; the program and the pages show it first and ask",
+    "CreateToken": "says what a token may see",
+    "PutRule": "says what a rule is about; a rule is removed by its name",
+    "SyncRules": "the same",
+    "CrashBedrockJob": "its list has a test of its own",
+    "ClearCrashedBedrockJobs": "its list has a test of its own",
+}
+"""Commands whose patterns stand for names, with the reason."""
+
+
+def metadata_of(annotation: Any) -> Iterator[Any]:
+    """Yield what a type is annotated with, at any depth."""
+    yield from getattr(annotation, "__metadata__", ())
+    for part in get_args(annotation):
+        yield from metadata_of(part)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for field in annotation.model_fields.values():
+            yield from (*field.metadata, *metadata_of(field.annotation))
+            if "GLOB" in (field.description or ""):
+                yield Pattern.__metadata__[0]
+
+
+def test_each_command_that_takes_a_pattern_is_walked() -> None:
+    marks = (mark for kind in (Pattern, NamePattern, Patterns) for mark in kind.__metadata__)
+    of_patterns = [mark for mark in marks if isinstance(mark, BeforeValidator)]
+    taking = {
+        name
+        for name, kind in COMMANDS.items()
+        if not kind.reads and any(mark in of_patterns for mark in metadata_of(kind))
+    }
+    assert taking == {*STAR, *(takes_back for takes_back, _ in STAR.values()), *SEARCHES}
+
+
+async def test_a_star_that_is_taken_off_the_crash_list_takes_nothing_else_with_it(site: Site) -> None:
+    for name in ("a", "c"):
+        await site.create(name)
+    await site.ok("CrashBedrockJob", names=["a", "b*", "*"])
+    await site.ok("ClearCrashedBedrockJobs", names=["*"])
+    assert (await site.take("c"))["name"] == "c"
+    assert await site.nothing("a")
+    assert await site.state(1) == "FAILED"
 
 
 @pytest.mark.parametrize("sets", STAR)
