@@ -7,6 +7,7 @@ same, and our expressions must fire at the same times.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from calendar import monthrange
@@ -17,14 +18,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
 import pytest
+from apscheduler.triggers.cron import CronTrigger
 
-from bedrockjobs.imports import castle, crontab, ftl, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
 from bedrockjobs.imports.imported import ImportedSchedule
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import next_moment
 from tests.effort import examples
 
-EXPRESSIONS = examples(300, night=10_000)
+EXPRESSIONS = examples(1_000, night=10_000)
 TICKS = 3
 NOW = datetime(2026, 11, 21, 12, 30, 5, tzinfo=UTC)
 DAYS = 800
@@ -641,6 +643,49 @@ def test_ftl() -> None:
         )
         judge(expression, found, lambda said=expression: ftl_meaning(said), counts)  # type: ignore[misc]
     enough(counts, "same", "refused", "with a warning")
+
+
+def apscheduler_ticks(expression: str) -> list[datetime]:
+    """Return the next times of the library that runs Cronken's jobs; raises Refused."""
+    try:
+        trigger = CronTrigger.from_crontab(expression, UTC)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    found: list[datetime] = []
+    limit = NOW.replace(hour=0, minute=0, second=0) + timedelta(days=DAYS)
+    at = trigger.get_next_fire_time(None, NOW + timedelta(microseconds=1))
+    while at is not None and at < limit and len(found) < TICKS:
+        found.append(at)
+        at = trigger.get_next_fire_time(at, at)
+    return found
+
+
+def test_cronken() -> None:
+    """APScheduler, in which 0 is Monday and both day fields must match."""
+    dice, counts = Dice(random.Random("cronken"), odd=0.03), Counter[str]()
+    # It ignores what follows a name, so these never meant what they say; they are refused.
+    ignored = re.compile(r"[a-z]/|[a-z]-[0-9]", re.IGNORECASE)
+    limit = NOW.replace(hour=0, minute=0, second=0) + timedelta(days=DAYS)
+    for _ in range(EXPRESSIONS):
+        expression = dice.expression()
+        job = {"cron_args": {"cronstring": expression}, "job_args": {"cmd": "x", "lock": True, "ttl": 45}}
+        (found,) = cronken.parse_cronken(json.dumps({"a": job}), weekday_0="monday")
+        try:
+            ticks = apscheduler_ticks(expression)
+        except Refused:
+            assert found.refused, expression
+            counts["refused"] += 1
+            continue
+        if ignored.search(expression):
+            assert found.refused, expression
+            counts["ignored"] += 1
+            continue
+        here, there = (
+            [at for at in times(NOW, TICKS) if at < limit] for times in (found.our_times, found.old_times)
+        )
+        assert here == there == ticks, (expression, found.refused)
+        counts["same"] += 1
+    enough(counts, "same", "refused", "ignored")
 
 
 def test_prow() -> None:
