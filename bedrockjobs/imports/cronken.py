@@ -7,6 +7,7 @@ Cronken's page calls it a cron expression: the caller chooses the interpretation
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Literal
@@ -42,6 +43,7 @@ _MACROS = {
     "@hourly": "0 * * * *",
     "@minutely": "* * * * *",
 }
+_MIXED = re.compile("[a-z]-[0-9]|[0-9]-[a-z]", re.IGNORECASE)
 _SECTIONS = ("cron_args", "job_args", "job_state")
 _JOB_ARGS = ("cmd", "lock", "ttl")
 
@@ -119,7 +121,7 @@ def _read_job(
     if "cronstring" in arguments:
         schedule = _with_cronstring(schedule, arguments, weekday_0)
     else:
-        old = cron.parse(arguments)
+        old = _as_it_ran(arguments)
         schedule = schedule._replace(old=old, expression=_expression(old, arguments))
     if schedule.paused:
         schedule = schedule.with_warning("it is paused in Cronken, and is added paused")
@@ -145,7 +147,7 @@ def _with_cronstring(
     old: Schedule | None = None
     problem = ""
     try:
-        old = cron.parse(dict(zip(_CRONSTRING, words, strict=True)))
+        old = _as_it_ran(dict(zip(_CRONSTRING, words, strict=True)))
     except cron.BadSchedule as error:
         problem = str(error)
     if weekday_0 == "monday":
@@ -163,6 +165,19 @@ def _with_cronstring(
             " --weekday-0 monday keeps the days on which it ran"
         )
     return schedule
+
+
+def _as_it_ran(arguments: Mapping[str, Any]) -> Schedule:
+    """Return the schedule as APScheduler ran it; raises cron.BadSchedule.
+
+    It ignored a number after a name (``feb-12``), and ran no job with the reverse. As a `repeat` of ours both
+    are ranges.
+    """
+    for name, value in arguments.items():
+        for term in str(value).split(","):
+            if name in _CRONSTRING and _MIXED.search(term):
+                raise cron.BadSchedule(name, term, "a range between two names or two numbers")
+    return cron.parse(arguments)
 
 
 def _expression(schedule: Schedule, arguments: Mapping[str, Any], text: str = "") -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import random
 import re
-from calendar import monthrange
+from calendar import isleap, monthrange
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 
 import pytest
 from apscheduler.triggers.cron import CronTrigger
@@ -31,6 +32,16 @@ TICKS = 3
 NOW = datetime(2026, 11, 21, 12, 30, 5, tzinfo=UTC)
 DAYS = 800
 """Days that are looked at for ticks."""
+
+CALENDARS = 60
+"""Years that are searched for any day: each kind of calendar comes within 28 years."""
+
+
+@cache
+def days_of(year: int) -> list[date]:
+    """Return the days of a year."""
+    return [date(year, 1, 1) + timedelta(days=number) for number in range(365 + isleap(year))]
+
 
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
@@ -75,11 +86,10 @@ class Meaning:
     def check(self, first: int = 1970) -> Meaning:
         """Raise Refused if there is no day at all."""
         if self.seconds and self.minutes and self.hours:
-            for year in sorted(year for year in self.years if year >= first):
-                for month in sorted(self.months & set(range(1, 13))):
-                    for number in range(1, monthrange(year, month)[1] + 1):
-                        if self.day(date(year, month, number)):
-                            return self
+            for year in sorted(year for year in self.years if year >= first)[:CALENDARS]:
+                for day in days_of(year):
+                    if day.month in self.months and self.day(day):
+                        return self
         raise Refused("it never fires")
 
 

@@ -144,11 +144,6 @@ def _days(text: str) -> DayField:
 def _spread(field: CronField, term: str) -> range:
     if (parts := _TERM.fullmatch(term)) is None or (parts[1] == "*" and parts[2]):
         raise field.bad(term, "*, a number, a range or a step, such as */5, 1-5 or 10-50/5")
-    named = {part.lower() in field.names for part in parts.group(1, 2) if part}
-    if len(named) > 1:  # APScheduler would ignore what follows a name, or refuse it
-        raise field.bad(term, "a range between two names or two numbers")
-    if parts[3] and named == {True}:
-        raise field.bad(term, "no step after a name; a number takes one")
     first = field.low if parts[1] == "*" else field.number(parts[1], term)
     last = field.high if parts[1] == "*" or parts[3] else first
     if parts[2]:
@@ -158,6 +153,8 @@ def _spread(field: CronField, term: str) -> range:
     step = int(parts[3] or 1)
     if parts[3] and not 1 <= step <= last - first:
         raise field.bad(term, f"a step of at most {last - first}, the length of its range")
+    if parts[3] and parts[1].lower() in field.names:
+        raise field.bad(term, "no step after a name; a number takes one")
     return range(first, last + 1, step)
 
 
