@@ -27,10 +27,10 @@ FIXTURE = "databases"
 """The fixture that all servers of these tests come from."""
 
 FAST_EACH = 2
-"""Between two changes one in so many tests of servers is run at all: each takes as long as ten others."""
+"""With ``--fast``, one in this many server tests runs: each takes as long as ten other tests."""
 
 EACH = 80
-"""By day one in so many tests of servers runs on PostgreSQL too; at night all of them do."""
+"""By day, one in this many server tests also runs on PostgreSQL; at night, all of them do."""
 
 
 def sqlite_only(reason: str) -> pytest.MarkDecorator:

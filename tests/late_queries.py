@@ -63,7 +63,7 @@ while True:
         os.write(passed[1], b"%d" % pid)
         os.close(passed[0])
 """
-"""Forks a process for each order, and tells the caller its pid and its exit status."""
+"""Forks a process for each order, and sends the caller its pid and its exit status."""
 
 
 @functools.cache

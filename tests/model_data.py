@@ -36,7 +36,7 @@ def _in_class(inside: str, char: str) -> bool:
     inside = inside.removeprefix("^")
     found, at, before = False, 0, ""
     if inside.startswith("]"):
-        # A bracket that stands first is a member but begins no range.
+        # A leading bracket is a member but begins no range.
         found, at = char == "]", 1
     while at < len(inside):
         if inside[at] == "-" and before and at + 1 < len(inside):

@@ -22,7 +22,7 @@ NO_JOB_FOUND = Outcome(404, "No job found")
 
 
 CUT = "\n  [...] "
-"""What stands in the middle of an error that is too long."""
+"""Replaces the middle of an error that is too long."""
 
 
 def kept_of(error: str) -> str:

@@ -76,11 +76,11 @@ class Row:
     leased: bool = False
     """Whether its present run sends heartbeats."""
     cancelled: str | None = None
-    """When its present run, which was told to stop for good, is ended by force."""
+    """When its current run, which was stopped permanently, is killed."""
     kept: str | None = None
     """When the record of a cancelled job is deleted, if no parent reports it."""
     retried: bool = False
-    """Whether the next run of a schedule is another try, which stands for no tick of its own."""
+    """Whether the next run of a schedule is a retry, which has no tick of its own."""
     formers: tuple[tuple[str, datetime], ...] = ()
     """Repeats that it had before, each with the moment up to which its ticks count."""
 

@@ -20,17 +20,17 @@ COPY_S = 0.009
 COPIED_BYTES = 4 * 1024 * 1024
 
 SLOWNESS_MAX = 6.0
-"""What is slower than that is told as it was measured: a machine of a third of the pace, whose cores are
-shared by two, is not."""
+"""Slower times are used as measured: a machine with a third of the speed, whose cores are
+shared by two, is not that slow."""
 
 DELAY_MAX = 20.0
 """The same by the clock on the wall, where others have their turn too."""
 
 TRIES = 3
-"""Measurements of which the middle one counts."""
+"""Measurements, of which the median counts."""
 
 DELAY_WORKS = 12
-"""Pieces of work in a row, so that whoever else wants the core has his turn in between."""
+"""Pieces of work in a row, so that other processes get the core in between."""
 
 
 def slowness() -> float:

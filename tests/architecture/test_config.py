@@ -16,7 +16,7 @@ CONSTANTS = {
     for node, behind in zip(TREE.body, [*TREE.body[1:], None], strict=True)
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
 }
-"""What stands behind each constant: the sentence that says what it is for."""
+"""The docstring after each constant, which states its purpose."""
 
 UNITS = re.compile(r".*_(max|s|bytes|ms)$")
 NOT_QUANTITIES = {

@@ -16,7 +16,7 @@ from bedrockjobs.store.statements import METRICS, RECORDS, STATEMENTS, VIEWS
 PACKAGE = Path(__file__).parents[2] / "bedrockjobs"
 LIFECYCLE = PACKAGE / "job" / "lifecycle.py"
 ASKING = {*COMMANDS, "jobs"}
-"""Calls whose ``state`` is the one of the jobs that somebody looks for: commands, and the views' search."""
+"""Calls whose ``state`` is a search filter: commands, and the views' search."""
 
 
 def states_set(text: str) -> Iterator[tuple[int, str]]:

@@ -68,7 +68,7 @@ NO_SEEK = {
 """Statements that look for no row, or read all of a partial index, or the tiny table ``meta``."""
 
 OF_OUTPUT = "sqlite_autoindex_output_1"
-"""The index of the primary key of output, which has large rows and so a table beside it."""
+"""The index of the primary key of output, which is separate from the table because of its large rows."""
 
 RECORDS_INTENDED = {
     "run_by_id": ("runs", BY_ID),
@@ -138,7 +138,7 @@ RECORDS_INTENDED = {
     "delete_seen": ("seen", "PRIMARY KEY"),
     "trim_seen": ("seen", "PRIMARY KEY"),
 }
-"""The table and the index of each statement beside jobs."""
+"""The table and the index of each statement on tables other than jobs."""
 
 RECORDS_NO_SEEK = {
     "claim_key",
@@ -174,7 +174,7 @@ RECORDS_NO_SEEK = {
     "trim_logins",
     "trim_audit",
 }
-"""Statements beside jobs that only add, or read all of a small table."""
+"""Statements on other tables that only insert, or read all of a small table."""
 
 
 QUEUES_INTENDED = {

@@ -266,7 +266,7 @@ WIDER: dict[str, tuple[object, str, object]] = {
     "mocked": (plain, "is_mock_data", lambda _: False),
     "special job": (take, "is_plain", lambda _: True),
 }
-"""Conditions of what is plain, each of them taken out."""
+"""The conditions of the fast path, each of which is removed in turn."""
 
 
 @pytest.mark.parametrize("condition", WIDER)

@@ -324,9 +324,10 @@ STORIES = [
     mocked,
     cancelled_runs,
 ]
-"""Each tells of some arrows; the insertion of rows in any state is theirs alone."""
+"""Each makes some transitions; together they make all of them."""
 
 DIRECT = {sources_that_remove, mocked, cancelled_runs}
+"""Stories that insert rows in any state; their insertions are not counted."""
 
 
 def test_every_arrow_is_seen_and_no_other() -> None:

@@ -27,7 +27,7 @@ _PART = re.compile(
 )
 
 COMMAND_S = 90
-"""Time for one command of the page, which runs beside the other tests."""
+"""Time for one command of the page, which runs in parallel to other tests."""
 END_S = 5
 NEVER_S = 5
 """Time for the command that waits for a run which never ends."""

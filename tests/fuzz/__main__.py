@@ -50,7 +50,7 @@ def _findings(options: argparse.Namespace) -> int:
 
 
 def _one(meter: Meter, data: bytes) -> int:
-    meter.check(data)  # what is loaded when it is needed first
+    meter.check(data)  # modules that are loaded at first use
     cost, finding = meter.check(data)
     peak, heavy = meter.memory(data)
     print(f"{cost.ms:.1f} of {cost.allowed_ms:.0f} ms, {peak >> 10} KiB; {finding or heavy or 'all is well'}")

@@ -22,7 +22,7 @@ KEPT_BYTES_MAX = 2_048
 """Size of an input that is kept in the corpus, and that is looked at line by line."""
 
 MEMORY_EVERY = 25
-"""Inputs between two whose memory is measured, beside those that are kept."""
+"""Inputs between two memory measurements; the memory of kept inputs is always measured."""
 
 MADE_UP_MIN = 20
 """Inputs that are made up at least, also where the time was over before."""

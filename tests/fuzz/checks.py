@@ -19,7 +19,7 @@ SECONDS = float(os.environ.get("FUZZ_SECONDS", examples(25, night=6_000) / 100))
 """Time for the made-up inputs of each target."""
 
 MEMORY_EACH = examples(2, night=1)
-"""By day the memory of one hostile input in so many of a target is measured, which takes most of the time."""
+"""By day, memory is measured for one in this many hostile inputs of a target, since it takes long."""
 
 SEED = int.from_bytes(os.urandom(4), "big") if PROFILE == "random" else 1
 

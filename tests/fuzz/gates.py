@@ -22,7 +22,7 @@ START_MS = 25.0
 """CPU time that any input may take: what a busy machine makes of a millisecond, and of a cold cache."""
 
 MS_PER_KIB = 1.0
-"""CPU time for each KiB of an input: a body of 1 MiB may keep the loop for a second, and no more."""
+"""CPU time for each KiB of an input: a body of 1 MiB may occupy the loop for at most a second."""
 
 START_BYTES = 8 << 20
 """Memory that any input may need while it is read: caches that fill, and buffers of sockets."""
@@ -31,7 +31,7 @@ BYTES_PER_BYTE = 96
 """Memory for each byte of an input: a list of empty objects takes a third of it."""
 
 TRIES = 8
-"""Measurements of which the shortest counts, before something is called too slow."""
+"""Measurements, of which the shortest counts, before an input is called too slow."""
 
 FAR_BEYOND = 10
 """Times the gate beyond which nothing is measured again."""

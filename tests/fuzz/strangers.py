@@ -29,14 +29,14 @@ from bedrockjobs.tls.contexts import certificate_name
 
 KEY = "0" * 64
 TOKEN = "bj_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDENOM20w"
-"""A token that was made, as it stands in the corpus too."""
+"""An existing token, which is also in the corpus."""
 
 RUN = RunOfToken(7, 9, "root")
 RUN_TOKEN = run_token_of(KEY, RUN)
 PING = ping_secret_of(KEY, 9)
 SESSION = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"
 WORDS_CHARS = 200
-"""Length of what a stranger is told: nothing that grows with what was sent."""
+"""Maximum length of a reply to an unauthenticated client, independent of the request."""
 
 PROXY, CLIENT = "10.0.0.2", "192.0.2.7"
 
@@ -91,7 +91,7 @@ def read_token(data: bytes) -> None:
         (_access.by_token, text, text in (TOKEN, RUN_TOKEN)),
         (_access.by_login, text, text == SESSION),
     ):
-        _clock.advance(1)  # else all but the first would be told no more than that they are too many
+        _clock.advance(1)  # otherwise all but the first would get only the rate limiter's refusal
         try:
             caller = let_in(shown, CLIENT)
         except (Unauthenticated, TooManyWrong) as refused:

@@ -20,7 +20,7 @@ from bedrockjobs.schedule import repeat as repeats
 from tests.fuzz import gates, live, strangers
 
 SIZE_MAX = 65_536
-"""Bytes of an input: enough for what is more than linear to show."""
+"""Bytes of an input: enough to reveal more than linear work."""
 
 NAME_CHARS = 255
 """Characters of a job's name: patterns are longer, names are not."""

@@ -45,7 +45,7 @@ CLUSTER_SETTINGS = {
     "shared_buffers": "32MB",
     "log_min_messages": "log",  # that it is ready, and little more
     "log_checkpoints": "off",
-    "autovacuum_naptime": "2000000s",  # plans are to be the same in each run, whatever tests did before
+    "autovacuum_naptime": "2000000s",  # plans must be the same in each run, independent of earlier tests
 }
 
 
@@ -142,7 +142,7 @@ class Node:
     def stop(self) -> None:
         """End it at once, and remove its files."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGQUIT)  # others would wait: for who is connected, for the disk
+            self._process.send_signal(signal.SIGQUIT)  # other modes would wait for clients or for the disk
             self._until_ended(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -40,9 +40,9 @@ class Story:
 
     name: str
     before: Commands
-    """What is done before, one by one; those that create jobs make them 1, 2, ..."""
+    """The commands before the units, one by one; those that create jobs create 1, 2, ..."""
     units: Sequence[Commands]
-    """The commands of each unit; jobs are told by the numbers above."""
+    """The commands of each unit; they name jobs by the numbers above."""
     passes_over: bool = False
     """Whether a take may pass over what another unit has locked: then it is done again, behind all others."""
     alike: bool = False

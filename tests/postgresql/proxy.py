@@ -16,7 +16,7 @@ Direction = Literal["up", "down"]
 READ_BYTES = 65_536
 POLL_S = 0.01
 DONE_S = 10
-"""Time in which the loop has done what it was asked."""
+"""Time limit for a task in the proxy's loop."""
 
 
 class Proxy:

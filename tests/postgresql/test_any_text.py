@@ -151,7 +151,7 @@ def requests(spot: Spot, turn: int) -> Iterator[tuple[str, bytes]]:
             both = (posted(verb, body), raw(verb, body))
             yield from ((kind, both[(turn + more) % 2]) for more in range(examples(1, night=2)))
             continue
-        if kind != "lone surrogate":  # what is no JSON is passed over in a raw body
+        if kind != "lone surrogate":  # a raw body that is not JSON is ignored
             yield kind, raw(verb, body)
         yield kind, posted(verb, body)
         if len(spot.path) == 1:

@@ -26,7 +26,7 @@ from tests.postgresql.live import Live, until
 from tests.postgresql.proxy import Proxy
 
 COMMAND_S = 1.0
-"""How long commands wait: far longer than a busy machine stands still."""
+"""Timeout of commands: far longer than the pauses of a busy machine."""
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_unit_takes_two_round_trips_however_few_names_share_the_jobs(names: in
     (one,) = servers(1)
     fill(one, *"xxxx", *[f"n{number % names:02d}" for number in range(3 * MANY)])
     expected = [f"{5 + number}n{number % names:02d}" for number in range(3 * MANY)]
-    assert taken(one, "n*", FEW) == expected[:FEW]  # which reads what is remembered
+    assert taken(one, "n*", FEW) == expected[:FEW]  # which reads the cached heads
     found: list[str] = []
     trips = listened(one.store)
     for count in (FEW, MANY, MANY):

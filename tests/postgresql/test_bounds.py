@@ -113,7 +113,7 @@ def test_a_take_does_not_walk_past_what_has_ended_while_somebody_looks_at_an_old
 
 def test_floors_stay_behind_the_clock_and_are_read_now_and_then() -> None:
     floors = LowWaterMarks({}, {})
-    assert floors.to_raise(["a", "b"], NOW) == []  # nobody knows whether they are asked for again
+    assert floors.to_raise(["a", "b"], NOW) == []  # it is unknown whether they will be requested again
     later = f"{NOW[:-1]}{RAISED_EVERY_S}"
     assert floors.to_raise(["a"], later) == ["a"]
     floors.raised({"a": [EARLY, None, NOW, later, None, None]}, later)
@@ -275,7 +275,7 @@ def test_a_job_that_was_taken_ahead_and_put_back_is_among_them(servers: Servers)
     assert names is not None
     context = one.open(c.GetJob(name="a"))  # marked as taken by the first round trip
     assert take.take(context, TakeRequest(names, priority=1000)) is None  # which reads heads
-    one.commit()  # nobody has taken it
+    one.commit()  # it has not been taken
     assert taken(one, "[ab]", 1) == ["5a"]
 
 
@@ -309,7 +309,7 @@ def test_heads_are_in_the_order_of_takes() -> None:
     )
     known.lower("c", EARLY, 10, 250)
     known.lower("d", EARLY)
-    known.lower("d", NOW, 11, 250)  # is later than what is known
+    known.lower("d", NOW, 11, 250)  # is later than the cached bound
     begin = (-1001, "", 0, "")
     due = known.next_due(begin, timestamps[1], None, 100)
     assert [f"{name}{-down}" for down, *_, name in due] == [

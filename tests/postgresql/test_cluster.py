@@ -10,7 +10,7 @@ from tests.postgresql.cluster import Node
 from tests.postgresql.conftest import DEADLINE_S
 
 PIPE_BYTES = 65_536
-"""What a pipe holds that nobody reads: PostgreSQL logs 100 bytes for each server that is killed."""
+"""Capacity of an unread pipe: PostgreSQL logs 100 bytes for each killed server."""
 
 
 def test_a_postgresql_that_logs_more_than_a_pipe_holds_goes_on(

@@ -30,7 +30,7 @@ OTHERS_EACH = 5
 """Answers that are swallowed for each other cut."""
 
 CUT_WITHIN_S = 0.002
-"""About the time of a commit: what is cut at any moment falls before, into and behind it."""
+"""About the time of a commit, so that random cuts fall before, into and after it."""
 
 
 class Cut:
@@ -171,7 +171,7 @@ def test_a_take_is_undone_once_though_its_commit_was_not_answered(cut: Cut, kind
     cut.acknowledged(lambda context: put_back(context, [lost]), kind)
     assert CLUSTER.do(f"SELECT state, attempt FROM {SCHEMA}.jobs") == [("QUEUED", earlier)]
     kept = cut.take("a", kind)
-    if earlier:  # what is asked for again although it was done changes nothing
+    if earlier:  # repeating a committed unit changes nothing
         cut.server.do(c.RetryJob, jobID=1)
         later = cut.take("a", kind)
         cut.acknowledged(lambda context: put_back(context, [kept]), kind)

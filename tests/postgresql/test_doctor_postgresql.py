@@ -125,7 +125,7 @@ BY_HAND = {
         "DELETE FROM events",
     ),
 }
-"""What is found, what somebody did by hand, and what undoes it."""
+"""The finding, a manual change that causes it, and the change that undoes it."""
 
 
 @pytest.mark.parametrize("words", BY_HAND)

@@ -170,7 +170,7 @@ def test_a_commit_that_no_longer_waits_for_its_standby_is_not_acknowledged(besid
     with pair() as both:
         server = Server(PostgreSQLEngine(both.url, name=SCHEMA), "document")
         commit, waited = cancelled(both, server, beside)
-        until(lambda: waits_for_standby(both.primary, but=waited) == 1)  # who asks waits as well
+        until(lambda: waits_for_standby(both.primary, but=waited) == 1)  # the query waits as well
         assert both.primary.do(f"SELECT name FROM {SCHEMA}.jobs") == [("a",)]
         assert not commit.done()
         both.fail_over()

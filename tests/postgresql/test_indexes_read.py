@@ -77,7 +77,7 @@ TAKES = {
     "*": "jobsbypriority",
     "n*": "jobsbypriority",
 }
-"""What is asked for, and by which index that is found."""
+"""The requests, and the index that each uses."""
 
 
 @pytest.fixture(params=[1, 10_000])

@@ -167,7 +167,7 @@ async def start(date: LivingClock) -> AsyncIterator[Start]:
 async def test_a_job_created_at_one_server_reaches_who_waits_at_another(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "poll", lambda *_: None)  # nobody looks by himself
+    monkeypatch.setattr(batch, "poll", lambda *_: None)  # no server polls
     a, b = await start("a", "b")
     waiting = a.send(c.GetJob(name="mail*", connection="wait"))
     await a.until(lambda: a.dispatcher.waiting == 1)

@@ -100,7 +100,7 @@ def test_only_what_may_be_taken_is_due(servers: Servers) -> None:
     unit, now = one.store.unit, context.now_ms
     assert unit.due_names(names, now, now) == ["due", "free"]
     assert unit.due_names(names[1:-2], now, now) == []
-    assert set(unit.due_names([], now, "2000")) == {"due", "paused", "held", "free"}  # who waits looks closer
+    assert set(unit.due_names([], now, "2000")) == {"due", "paused", "held", "free"}  # a take is stricter
     one.commit()
     assert LATELY_S >= 1
 

@@ -191,7 +191,7 @@ async def test_a_long_queue_is_not_walked_through(opened: Open) -> None:
         " (ARRAY[0, 500, 1000])[1 + n % 3], (ARRAY['', 'argv', 'lock db'])[1 + n % 3]"
         f" FROM generate_series(1, {JOBS}) AS n",
         f"INSERT INTO events (at, kind, name) SELECT '', 'x', 'a' FROM generate_series(1, {JOBS})",
-        "ANALYZE jobs, events",  # statistics that tests before have left tell of other queues
+        "ANALYZE jobs, events",  # statistics of earlier tests describe other queues
     )
     reader = await opened(query_s=20)
     for name, given in LARGEST.items():

@@ -235,7 +235,7 @@ UNORDERED = {
 """Statements whose rows have no order that anybody relies on."""
 
 COMBINATIONS_MAX = examples(25, night=200)
-"""Of very many combinations so many are looked at."""
+"""The number of combinations tested, out of very many."""
 
 
 def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
@@ -251,7 +251,7 @@ KEY = """INSERT INTO meta (key, value) VALUES ('runKey', 'a') ON CONFLICT (key) 
 """Gives both the same key for tokens of runs, which each database makes for itself."""
 
 KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]') ON CONFLICT (key) DO NOTHING"""
-"""Lets both say something of what is kept."""
+"""Makes both engines report retention."""
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +311,7 @@ async def pages_of(name: str, readers: Readers) -> AsyncIterator[tuple[dict[str,
             pages = [await reader.view(name, given, limit, scans=limit > 2) for reader in readers]
             if name in UNORDERED:
                 pages = [page._replace(rows=sorted(page.rows)) for page in pages]
-            if name == "lanes_held":  # whoever asks looks at locks alone
+            if name == "lanes_held":  # the reader examines locks only
                 pages = [
                     page._replace(rows=[row for row in page.rows if "lock " in row[0]]) for page in pages
                 ]

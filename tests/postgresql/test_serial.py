@@ -29,7 +29,7 @@ from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
 SERVERS = 3
 EXAMPLES = examples(4, night=2_000)
 UNIT_MAX = 5
-"""Commands in one unit: several units of each server go on at the same time."""
+"""Commands in one unit, so that several units of each server run at the same time."""
 
 Beside = Callable[[Callable[[], Any]], "Future[Any]"]
 
@@ -215,7 +215,7 @@ def test_nothing_is_remembered_of_where_jobs_begin() -> None:
     asks = [[c.GetJob(name="a")], [c.GetJob(name="a*")]]
     model = Numbered("document")
     several.work(one, [[c.CreateJob(name="a")] * 6])
-    for _ in range(2):  # what is asked for again is remembered
+    for _ in range(2):  # repeated requests are cached
         several.work(other, asks)
         assert several.differences(model) == []
         several.clock.advance(RAISED_EVERY_S + 1)

@@ -76,7 +76,7 @@ async def test_who_gets_no_answer_to_what_it_tells_listens_anew(
         proxy.swallow("down")
         await other.publish("two")
         began = monotonic()
-        with monkeypatch.context() as brief:  # what is answered has as long as it has anywhere
+        with monkeypatch.context() as brief:  # answered exchanges have the usual time limit
             brief.setattr(peers, "LINE_S_MAX", LINE_S_MAX)
             with pytest.raises(StoreAway, match="no answer within"):
                 await behind.publish("")
@@ -133,4 +133,4 @@ async def test_a_host_that_is_gone_without_a_word_is_noticed_by_both_connections
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == PG_CONNECT_S_MAX * 1000
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 1
             idle.append(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE))
-    assert sorted(idle) == [PG_CONNECT_S_MAX] * 2 + [77] * 2  # who says so in the URL has it otherwise
+    assert sorted(idle) == [PG_CONNECT_S_MAX] * 2 + [77] * 2  # the URL can override it

@@ -115,7 +115,7 @@ def test_where_locks_are_very_many_a_take_goes_further_step_by_step(
     trips = listened(one.store)
     assert taken(one, "a", 2) == ["2000a", "404"]  # of 1,000 locks, one is free
     assert [trip.count("take_with_lock") for trip in trips if "take_with_lock" in trip] == [1, 1]
-    for job_id, limits in ((2000, (100, 1)), (3000, (0, 0))):  # it begins anew several times
+    for job_id, limits in ((2000, (100, 1)), (3000, (0, 0))):  # the scan restarts several times
         one.do(c.FinishJob, jobID=job_id)
         for name, limit in zip(("PASSED_MAX", "LOCKS_MAX"), limits, strict=True):
             monkeypatch.setattr(takes, name, limit)

@@ -107,7 +107,7 @@ def test_jobs_of_which_little_is_said_are_added_with_fewer_columns(servers: Serv
     listed = sent(one)
     first = c.CreateJob.read({"name": "a", "firstRun": "2100-01-01 00:00:00", "data": {"x": 1}})
     one.call_together([first, c.CreateJob.read({"name": "a", "data": {"x": 1}})])
-    assert {"insert_plain_jobs", "insert_jobs"} <= set(listed)  # one moment is all that the former tells
+    assert {"insert_plain_jobs", "insert_jobs"} <= set(listed)  # the former contains only one time
     alike = "SELECT count(DISTINCT to_jsonb(jobs) - 'jobid' - 'nextrun') FROM jobs"
     assert one.value(alike) == 1
     del listed[:]

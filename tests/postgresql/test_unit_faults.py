@@ -46,7 +46,7 @@ SEAMS: list[tuple[type, str]] = [
     (UnitRows, "write"),
     (UnitRows, "remove"),
 ]
-"""Where an act reaches the database, or what is going to be written there."""
+"""Functions through which an operation reads or writes the database."""
 
 
 class Faults:

@@ -212,7 +212,7 @@ def test_events_count_up_in_the_order_of_commits(servers: Servers) -> None:
     for _ in range(2):
         one.do(c.CreateJob, name="a")
     one.opened(c.TriggerJob(job_id=1))
-    one.store.unit.job(2)  # which sends what was written so far
+    one.store.unit.job(2)  # which sends the deferred writes
     context = other.open(c.CreateJob(name="b"))
     context.note("first", name="b")
     other.commit()

@@ -26,7 +26,7 @@ from tests.reliability.servers import TOP, Forked, Server
 from tests.reliability.wire import Wire
 
 PORTS = range(20_000, 32_000)
-"""Below the ports that the kernel gives out by itself, so that nobody gets ours while no server has it."""
+"""Below the kernel's ephemeral ports, so that no other process gets ours while it is unused."""
 
 PATIENCE_S = 120.0
 """Time for anything that has to happen, on a busy machine too: a lease of a minute may have to pass."""
@@ -37,7 +37,7 @@ ORPHANS_S = 10.0
 """Time after a worker's death in which everything it started is gone: two seconds, and a busy machine's."""
 
 REST_S = 0.3
-"""What is left at least until the next tick where a schedule is at rest: for what a test does then."""
+"""Minimum time until the next tick of an idle schedule, for the test's next step."""
 
 BEGUN, HELD, ENDED = "begin", "held", "end"
 
@@ -339,7 +339,7 @@ class Crew:
     async def account(self) -> Report:
         """Wait until all schedules have passed the present time, shut down cleanly, and verify."""
         await self.caught_up(await self.now())
-        await self.ask("PauseJobs", name="*")  # else a worker may be given what it hands back at once
+        await self.ask("PauseJobs", name="*")  # or a worker may get the job that it just returned
         await self.caught_up("")
         await self.close()
         report = judge_schedules(self.database, self.effects)

@@ -59,7 +59,7 @@ def main() -> None:
                     _end(living)
                 else:
                     living.add(_fork(order))
-    with suppress(BrokenPipeError):  # nobody is left to read it
+    with suppress(BrokenPipeError):  # the reader is gone
         _end(living)
 
 

@@ -16,10 +16,10 @@ LIFE_S = 0.6
 """Mean time between two kills."""
 
 AWAY_S = 0.5
-"""Mean time until what was killed is started again."""
+"""Mean time until a killed process is started again."""
 
 LEASE_S = 3
-"""Short, so that a schedule whose run was lost goes on soon."""
+"""Short, so that a schedule whose run was lost continues soon."""
 
 SCHEDULES = 2
 BATCH = 100

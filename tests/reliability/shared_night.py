@@ -20,10 +20,10 @@ from tests.reliability.shared_ticks import TickStorm
 from tests.reliability.shared_work import Waits, followed, lifecycles, share
 
 NOTIFICATION_S = 0.05
-"""What 99 of 100 waits take at most while servers hear each other, on a machine that does nothing else."""
+"""Maximum of the 99th percentile of waits while notifications work, on an otherwise idle machine."""
 
 WAIT_S_MAX = 1.1
-"""What a wait takes at most, whatever is heard."""
+"""Maximum of a wait, also without notifications."""
 
 CUT_EVERY_S = 10.0
 

@@ -14,7 +14,7 @@ from tests.reliability.shared_work import CLIENTS_EACH, asked, done, share, toge
 from tests.reliability.wire import Wire
 
 CALM_S = 3.0
-"""Time in which others are watched, before and while one stands still."""
+"""Time in which the others are measured, before and during the stop of a server."""
 
 TRIES_MAX = 200
 """Stops until one falls into a unit, which is open most of the time."""
@@ -29,7 +29,7 @@ LARGE = 500
 """Jobs in a large command."""
 
 STANDS_S = 0.2
-"""Time after which it is seen whether a unit stands."""
+"""Time after which the test checks whether a unit is open."""
 
 POLL_S = 0.02
 

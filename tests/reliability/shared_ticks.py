@@ -23,7 +23,7 @@ TAKEN_MAX = 16
 """Runs that a worker takes at once."""
 
 LEASE_S = 5
-"""Short, so that a schedule whose run was lost with its answer goes on soon."""
+"""Short, so that a schedule whose take's reply was lost continues soon."""
 
 TICKS_EACH_MAX = 800
 """Ticks of one schedule: its ledger keeps a thousand rows."""
@@ -32,7 +32,7 @@ LIFE_S = 0.5
 """Mean time between two kills."""
 
 REST_S = 60.0
-"""Time in which all schedules have caught up once nobody is killed any more."""
+"""Time in which all schedules have caught up after the last kill."""
 
 POLL_S = 0.05
 

@@ -42,7 +42,7 @@ SAMPLES_MAX = 600
 """Looks at the server; the time between two of them follows, and is a fifth of a second at least."""
 
 PAUSE_S = 0.02
-"""What each client rests between two requests: the load is to be even for hours, not the most there is."""
+"""Pause of each client between two requests: the load should be even for hours, not maximal."""
 
 NAMES = 20
 SCHEDULES = 3

@@ -90,21 +90,21 @@ class Storm:
 
 
 SETTLE_S = 0.5
-"""Time in which jobs on their way to those who have just gone go back."""
+"""Time in which jobs on their way to disconnected clients are requeued."""
 
 
 async def _empty(load: Load, port: int) -> list[dict[str, Any]]:
     """Let workers empty the queue; return the remaining jobs."""
     await load.stop()
     load.ending = True
-    load.leaving = 0.0  # a job that is requeued and then taken by nobody once more would look like a fault
+    load.leaving = 0.0  # a job that is requeued and lost once more would look like a fault
     await asyncio.sleep(SETTLE_S)
     looker = await Recorded.connect(port, load.ledger)
     for _ in range(ROUNDS_MAX):
         jobs = await look(looker)
         if not any(job["state"] in RUNS or job["state"] == "QUEUED" for job in jobs):
             break
-        # Nobody is at work now: what is RUNNING was taken by somebody who never got the answer.
+        # No client is working now: RUNNING jobs were taken by clients that never got the reply.
         running = [job["jobID"] for job in jobs if job["state"] == "RUNNING"]
         if running:
             answer = await looker.ask("RequeueJobs", jobIDs=running)

@@ -95,7 +95,7 @@ async def test_damage_that_is_seen_ends_the_server_for_good(
 
 async def test_after_a_kill_the_file_is_checked(site: Site) -> None:
     await site.filled(signal.SIGKILL)
-    wire = await site.start()  # the control: what is sound is served
+    wire = await site.start()  # the control: intact data is served
     assert (await wire.ask("GetJob", name="job7")).code == 200
     _, log = await site.ended(signal.SIGKILL)
     assert "the database was checked" in log

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.reliability
 
 FLIPS = examples(200, night=1_000)
 SOUND = 200
-"""Jobs beside the damaged ones, which must be handed out as they are."""
+"""Undamaged jobs, which must be handed out unchanged."""
 ELSEWHERE = int(os.environ.get("RELIABILITY_FLIPS", examples(150, night=4000)))
 TABLES = ("jobs", "runs", "events", "meta")
 UNSEEN_MAX = 0.3
-"""The share of flips anywhere that change what is stored and that no check sees: twice what was measured."""
+"""Maximum share of flips that change data without being detected: twice the measured share."""
 
 
 def text_of(number: int) -> str:

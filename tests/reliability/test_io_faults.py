@@ -26,7 +26,7 @@ CHECKPOINTED_BYTES = 1_500_000
 """Size of a job that fills a third of the log: every third one brings a checkpoint."""
 
 STATUSES = (0, 1, 74)
-"""A server may go on, refuse to start, or end because the disk cannot be trusted."""
+"""A server may continue, refuse to start, or exit because the disk cannot be trusted."""
 
 KINDS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short write": 0}
 

@@ -52,7 +52,7 @@ class Site:
         self._launcher.forget()
         self.pid, port = await self._launcher.start({"database": str(self.database), **settings})
         while not all(map(_has_a_database, self._helpers())):
-            await asyncio.sleep(0.01)  # opening it, they would make a log anew where it was removed
+            await asyncio.sleep(0.01)  # by opening the database, they would create a removed log again
         return await Wire.connect(port)
 
     def _helpers(self) -> list[Path]:
@@ -166,7 +166,7 @@ async def test_an_idle_server_notices_as_well(site: Site, suffix: str) -> None:
     await site.start()
     site.beside(suffix).unlink()
     assert await site.ended() == EXIT_DISK
-    # A process of the server that opens the database just then makes some of these files anew.
+    # A server process that opens the database just then creates some of these files again.
     assert re.search(f"{re.escape(str(site.beside(suffix)))} was (removed|replaced)", site.log())
 
 

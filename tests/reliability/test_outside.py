@@ -144,7 +144,7 @@ async def test_a_job_that_reached_nobody_goes_back_once_the_lock_is_gone(tmp_pat
 FILES = 64
 CLIENTS = 200
 CROWD_S = 5.0
-"""The crowd is asked once: long enough for a machine that stands still for a moment."""
+"""All connections are tried once: long enough for a machine with short pauses."""
 PROBE_S = 0.5
 RECOVERED_S = 2.0
 PROBED_S = 30.0

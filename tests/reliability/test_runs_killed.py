@@ -149,7 +149,7 @@ async def test_the_server_is_killed(tmp_path: Path, capsys: pytest.CaptureFixtur
             await until(lambda name=name: bool(crew.seen(ENDED, name)), f"a run of {name}")  # type: ignore[misc]
         runs = {name: await crew.held(name) for name in ("working", "done")}
         runs["taken"] = await stopped_with_a_job(crew, "taken", workers["taken"].send)
-        workers["done"].send(signal.SIGSTOP)  # last, as its lease is kept by nobody from now on
+        workers["done"].send(signal.SIGSTOP)  # last, since its lease is no longer renewed
         crew.release("done")
         await crew.effect(ENDED, runs["done"])
         await crew.at_rest("waiting")

@@ -25,7 +25,7 @@ STOP_S = 10.0
 
 STUCK = f"SELECT instr(hex(zeroblob({LONG})), hex(zeroblob(4000000)) || '1');"
 GONE_S = 5.0
-"""A Query has ended by then, also where its server is no more: a second, on a busy machine."""
+"""Time limit for the end of a Query, even if its server is gone: a second, on a busy machine."""
 
 BUSY_S = 30.0
 """Time in which queries that were sent are under way."""

@@ -24,7 +24,7 @@ LOG = 1
 
 JOB, RUN, PLAIN, QUEUED, CHILD = "<job>", "<run>", "<plain>", "<queued>", "<child>"
 SCHEDULE, PINGED, FAILED = "<schedule>", "<pinged>", "<failed>"
-"""What is there before each command, a job with a run first of all; a number takes its place."""
+"""The rows that exist before each command; the first is a job with a run. IDs replace placeholders."""
 
 DONE: dict[str, dict[str, Any]] = {
     "CreateJob": {"name": "created"},
@@ -72,7 +72,7 @@ DONE: dict[str, dict[str, Any]] = {
 """Each command that writes, so that it does, in an order in which each finds something to do."""
 
 LOOKS = {"GetPingSecret"}
-"""Commands that write nothing, and yet are not answered to GET: what they tell is a secret."""
+"""Commands that write nothing, but are refused to GET because their replies are secret."""
 
 WRITING = {kind.__name__ for kind in ALL if kind.where == "writer" and not kind.reads} - LOOKS
 

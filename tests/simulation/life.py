@@ -43,7 +43,7 @@ class Life(Mortal):
         self._settings = settings
         self.engine: SQLiteEngine | None = None
         self.over: asyncio.Future[str] = loop.create_future()
-        """Gets why it is over, unless somebody else ends it: ``power`` or ``failure``."""
+        """Set to the reason for the end, unless it was killed: ``power`` or ``failure``."""
 
     def start(self, dice: random.Random) -> None:
         """Open the database; raises sqlite3.Error or OSError if the disk fails."""
@@ -52,7 +52,7 @@ class Life(Mortal):
     def _start(self, dice: random.Random) -> None:
         clock, settings = self._clock, self._settings
         self.engine = SQLiteEngine(self._disk.path, settings, clock)
-        # Short logs: they begin anew while the server runs, and what they hold is copied.
+        # Short logs, so that they are checkpointed and restarted while the server runs.
         self.engine._execute(f"PRAGMA wal_autocheckpoint = {dice.choice((4, 30, 200))}")
         notifier, workers, stats = Notifier(), WorkerRegistry(clock, clock), Stats()
         with patch.object(engine_dispatcher, "CommitExecutor", lambda *_, **__: _Commits(self._loop, dice)):

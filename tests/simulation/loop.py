@@ -26,7 +26,7 @@ class Mortal:
 
 
 LIFE: ContextVar[Mortal | None] = ContextVar("life", default=None)
-"""To which life what is done now belongs."""
+"""The life to which the current callback belongs."""
 
 
 class VirtualLoop(base_events.BaseEventLoop):

@@ -47,7 +47,7 @@ ROUND_S = 1.3
 """As in ``tests.reliability.storm``: rounds in which the queue must be empty at the end."""
 
 SETTLE_S = 0.5
-"""Time in which jobs on their way to those who have just gone go back."""
+"""Time in which jobs on their way to disconnected clients are requeued."""
 
 JUMPS_S = (-31_536_000.0, -3_600.0, -30.0, 30.0, 3_600.0, 31_536_000.0)
 """By how much a clock is set."""
@@ -62,7 +62,7 @@ class Outcome:
 
     report: Report
     digest: str
-    """Of everything that clients asked and heard: equal for equal seeds."""
+    """A digest of all requests and replies: equal for equal seeds."""
 
 
 def simulate(seed: int, *, durability: str = "full") -> Outcome:
@@ -195,10 +195,10 @@ class World:
                 stopping.result()
                 life.close()
             else:
-                stopping._log_destroy_pending = False  # type: ignore[attr-defined]  # it stands still for ever
+                stopping._log_destroy_pending = False  # type: ignore[attr-defined]  # it hangs forever
                 why = life.over.result()
         life.die()
-        if why in ("power", "failure"):  # after a failed sync nobody knows what the system has kept
+        if why in ("power", "failure"):  # after a failed sync it is unknown what the system has kept
             how = self._disk.end_of_power()
             self.report.counts[f"power cut: {how} unsynced"] += 1
         else:
@@ -254,7 +254,7 @@ class World:
             if not any(job["state"] in RUNS or job["state"] == "QUEUED" for job in jobs):
                 break
             running = [job["jobID"] for job in jobs if job["state"] == "RUNNING"]
-            if running:  # taken by somebody who never got the answer
+            if running:  # taken by a client that never got the reply
                 await self._requeue(running)
             load.start(producers=0, workers=WORKERS)
             await asyncio.sleep(ROUND_S)

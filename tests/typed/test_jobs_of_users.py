@@ -147,7 +147,7 @@ async def test_one_job_for_the_same_arguments(server: ServerUnderTest) -> None:
 def test_the_end_of_a_job_that_nobody_knows(server: ServerUnderTest) -> None:
     client = server.client
     handle = double.using(client=client, keep=0).enqueue(number=1)
-    taken = client.call(GetJob(name="double"))  # by nobody in particular: nothing is kept of its run
+    taken = client.call(GetJob(name="double"))  # without a worker name, so it has no run
     assert taken.job_id == handle.job_id
     client.call(FinishJob(job_id=taken.job_id))
     with pytest.raises(NoResult, match="it no longer exists, and no stored run says how it ended"):

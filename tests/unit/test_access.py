@@ -194,7 +194,7 @@ def test_addresses_with_wrong_tokens_are_remembered_up_to_a_limit(access: Access
             found.append(told.value.code)
         return found
 
-    one_customers = [f"2001:db8::{number:x}" for number in range(12)]  # who has many addresses of IPv6
+    one_customers = [f"2001:db8::{number:x}" for number in range(12)]  # a client with many IPv6 addresses
     assert codes(one_customers) == [403] * 10 + [429] * 2
     assert codes([f"::ffff:192.0.2.{number}" for number in range(12)]) == [403] * 12
     assert codes(["::ffff:192.0.2.77", "192.0.2.77"] * 6) == [403] * 10 + [429] * 2

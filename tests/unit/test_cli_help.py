@@ -20,7 +20,7 @@ from bedrockjobs.commands import COMMANDS
 Path = tuple[str, ...]
 
 WIDTH = 80
-"""A terminal's width that nobody has less of."""
+"""The smallest common width of a terminal."""
 
 FORMS = {
     "ADDRESS",
@@ -76,7 +76,7 @@ OF_SEVERAL_KINDS = {
     "--name",  # a name or a pattern
     "--names",  # one pattern, or several by commas
     "--to",  # where a message goes, or a database
-    "--by",  # who wants it, or the token that it was done with
+    "--by",  # the user's name, or the token that was used
     "--job",  # a job, or its number alone where several may be given
     "--before",  # a moment, or what a page ended with
     "--after",  # what a page ended with

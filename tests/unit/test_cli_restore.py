@@ -230,7 +230,7 @@ PLANTED = (
     "DROP TRIGGER jobsDataByHand",
     "ALTER TABLE jobs ADD COLUMN colour TEXT DEFAULT 'red'",
 )
-"""What somebody may have done to a backup."""
+"""Ways in which a backup may have been manipulated."""
 
 
 def test_a_restored_file_has_the_objects_of_this_schema_and_no_others(backup: Path, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ async def test_files_are_read_again_when_that_is_asked_for(server, authority, tm
         await client.call(Ping())
         authority.ca.write_bytes(stranger.ca.read_bytes())
         client.renew()
-        client._pool.take(None)  # closes what is idle
+        client._pool.take(None)  # closes idle connections
         with pytest.raises(ServerNotTrusted):
             await client.call(Ping())
         authority.ca.write_bytes(kept)

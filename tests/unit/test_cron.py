@@ -66,7 +66,7 @@ def ticks(text: str, count: int, after: datetime = NEW_YEAR) -> list[str]:
         ("0 0 ? * 1", ["2024-01-08 00:00:00", "2024-01-15 00:00:00"]),
         ("0 0 13 * ?", ["2024-01-13 00:00:00", "2024-02-13 00:00:00"]),
         ("0 0 0 ? * ?", ["2024-01-02 00:00:00", "2024-01-03 00:00:00"]),
-        # Only blanks and tabs stand between fields; the end of a line may follow.
+        # Only blanks and tabs separate fields; a line end may follow.
         ("0\t \t12 * *\t*\r\n", ["2024-01-01 12:00:00"]),
         ("0 0 * * 7/2", ["2024-01-07 00:00:00", "2024-01-14 00:00:00"]),
         # Both day fields restricted: either is enough, also with a step.

@@ -524,7 +524,7 @@ async def test_the_next_job_behind_an_end_is_searched_for(bench: Bench) -> None:
 @pytest.mark.usefixtures("slow_search")
 async def test_a_search_that_takes_too_long_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "SEARCH_S_MAX", 0.01)
-    monkeypatch.setattr(pattern_index, "SEARCH_BURST", 0)  # so that it never goes on
+    monkeypatch.setattr(pattern_index, "SEARCH_BURST", 0)  # so that it never continues
     await fill(bench, 200)
     outcome = await bench.ask(GetJob(name="*/y"))
     assert isinstance(outcome, Unavailable)

@@ -15,7 +15,7 @@ from bedrockjobs.commands import PutRule
 from bedrockjobs.pages import tables
 
 PLACES = {"note": 0, "_note": 1, "_tell": 0, "_add_news": 0, "EventRow": 0, "Noted": 0, "_written": 2}
-"""Functions that write events, and where they are told the kind."""
+"""Functions that write events, and the position of the argument with the kind."""
 
 
 def written() -> Iterator[str]:

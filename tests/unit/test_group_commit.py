@@ -52,7 +52,7 @@ def test_two_clients_are_found_and_then_expected() -> None:
     for _ in range(100):
         looks(group, [])
     tries = 0
-    while not looks(group, [1]):  # who came is found by one of the tries
+    while not looks(group, [1]):  # the new arrival is found by one of the probes
         tries += 1
     assert tries < TRY_EVERY
     found = [looks(group, [1]) for _ in range(10 * TRY_EVERY)]

@@ -182,7 +182,7 @@ def hand_out(story: Story, job: int, run: int) -> None:
 def test_who_speaks_for_an_earlier_run_may_be_refused(story: Story) -> None:
     job = story.create("a")
     hand_out(story, job, 1)
-    story.lost("RetryJob", jobID=job, runID=1)  # done, though nobody heard of it
+    story.lost("RetryJob", jobID=job, runID=1)  # executed, though its reply was lost
     hand_out(story, job, 2)
     story.call("RetryJob", 405, jobID=job, runID=1)
     story.call("FinishJob", jobID=job, runID=2)

@@ -15,7 +15,7 @@ from tests.pace import slowness
 
 LENGTH = SCHEDULE_FILE_CHARS_MAX // 8
 SECONDS_MAX = 5.0
-"""CPU time of the worst of them, many times what it takes; what costs the square of a length takes hours."""
+"""CPU time of the worst text, with a wide margin; quadratic work would take hours."""
 
 
 def fill(piece: str) -> str:

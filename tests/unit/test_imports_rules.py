@@ -701,7 +701,7 @@ def test_cronken() -> None:
 def test_prow() -> None:
     """robfig/cron has no importer: our dialect reads its expressions as they are, and fires alike."""
     dice, counts = Dice(random.Random("prow"), odd=0.06), Counter[str]()
-    # It passes over empty terms and what stands behind *-, and takes ? in every field and before a step.
+    # It ignores empty terms and text after *-, and accepts ? in every field and before a step.
     looser = re.compile(r"(?: |^),|,[ ,]|,$|[?*]-|[?][/,]|,[?]|^[?]|^\S+ [?]|^\S+ \S+ \S+ [?]")
     for _ in range(EXPRESSIONS):
         expression = dice.expression()

@@ -81,7 +81,7 @@ async def test_without_room_all_stays_as_it_was(old: Path, monkeypatch: pytest.M
     )
     assert old.read_bytes() == before
     monkeypatch.undo()
-    await opened(settings_for(old))  # the lock was let go of
+    await opened(settings_for(old))  # the lock was released
     assert len(migration_copies(old)) == 1
 
 

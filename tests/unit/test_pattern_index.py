@@ -253,7 +253,7 @@ def _compare(history: list[tuple[str, object]], groups_max: int, patterns_max: i
     try:
         for kind, what in history:
             both.step(kind, what)
-        for asked in PATTERNS:  # what is left, in order, by every pattern
+        for asked in PATTERNS:  # the remaining jobs, in order, by every pattern
             while both.take(asked, True, None):
                 pass
     finally:
@@ -495,7 +495,7 @@ def test_a_scan_reads_the_names_of_its_prefix_alone() -> None:
         return 0
 
     connection = store._db
-    store.unit.write()  # what is deferred is not part of the scan
+    store.unit.write()  # deferred names are not part of the scan
     connection.set_progress_handler(count, 1)
     for prefix in ("a/", "z/19999/", "z/199"):
         steps, names = 0, names_from(f"{prefix}*", None)

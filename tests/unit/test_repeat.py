@@ -190,7 +190,7 @@ def test_the_right_spelling_is_said(text: str, hint: str) -> None:
     with pytest.raises(ValueError, match="HOURLY") as caught:
         parse_repeat(text)
     assert str(caught.value).endswith(hint)
-    # What is said is what is taken.
+    # The description equals the behaviour.
     if " is " in hint and "CRON" in hint:
         meant = hint.partition(" is CRON ")[2]
         assert parse(meant)

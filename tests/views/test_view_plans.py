@@ -119,7 +119,7 @@ SCANS = {
 """What is looked through: people pause few patterns, few log in, and of much only a part is counted."""
 
 PATTERNS = {"json_each", "visible"}
-"""The patterns of whoever sees some names only, which are unpacked once."""
+"""The patterns of a scope, which are unpacked once."""
 
 
 @pytest.fixture(params=["empty", "analyzed"])
@@ -199,7 +199,7 @@ def test_columns_are_those_of_the_reply(path: Path, name: str, reply: Any, also:
     db = sqlite3.connect(path)
     columns = tuple(column[0] for column in db.execute(VIEWS[name], PARAMETERS).description)
     db.close()
-    made = ("status", "failed") if name == "ticks" else ()  # of the runs, which are read beside it
+    made = ("status", "failed") if name == "ticks" else ()  # of the runs, which are read in addition
     assert columns + made == also + keys_of(reply)
 
 
