@@ -69,6 +69,7 @@ from bedrockjobs.protocol.visitors import Origins
 
 
 _END_OF_HEAD = b"\r\n\r\n"
+_END_BYTES = len(_END_OF_HEAD)
 _START = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.1")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~\x80-\xff]*)")
 _DIGITS = re.compile(rb"[0-9]{1,15}")
@@ -506,7 +507,7 @@ class HTTPConnection(asyncio.Protocol):
             return
         if self._buffer:
             data = self._buffer + data
-        end = data.find(_END_OF_HEAD) + len(_END_OF_HEAD)
+        end = data.find(_END_OF_HEAD) + _END_BYTES
         plain = self._plain
         head = plain.heads.get(data[:end])
         if (head is None or not head.usual) and (head := self._read_head(data, end)) is None:
@@ -634,7 +635,7 @@ class HTTPConnection(asyncio.Protocol):
         Otherwise return None, after passing the request on or starting to wait for the rest of its head.
         """
         self._buffer = data
-        length, longest = end - len(_END_OF_HEAD), self._connections.settings.head_bytes_max
+        length, longest = end - _END_BYTES, self._connections.settings.head_bytes_max
         if length < 0:
             if len(data) > longest or data.count(b"\n") != data.count(b"\r\n"):
                 self._pass_on(None)
