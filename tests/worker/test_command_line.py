@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from bedrock_worker.options import seconds_of, variables_of, worker_name
 from click.testing import CliRunner
 
 from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX
+from tests.effort import crossed
 from tests.worker.conftest import ended
 from tests.worker.fake_server import DEADLINE_S
 
@@ -100,6 +102,38 @@ async def test_runs_a_job_and_ends(server):
         assert "job=1 run=101 out: heard" in await logged(process, " out: ")
         assert await exit_status(process) == 0
     assert '"data":{"n":1.0}' in server.reports[0].raw("data")
+
+
+FAILING = """
+from bedrock_worker import Fail, job
+
+@job("Foo*")
+def f(job):
+    print("printed before")
+    raise ValueError("no\\nbread")
+"""
+
+LEVELS = {1: "WARNING", 0: "ERROR"}
+"""The level by the retries that are left."""
+
+
+@pytest.mark.parametrize(("isolation", "form"), crossed(["spawn", "fork", "reuse"], ["json", "text"]))
+async def test_the_log_says_why_a_function_failed(server, tmp_path, isolation, form):
+    """The level says whether it is tried again; all of an event is on one line."""
+    (tmp_path / "failing.py").write_text(FAILING)
+    argv = ["--module", "failing", "--isolation", isolation, "--log-format", form, "--max-jobs", "2"]
+    for retries in LEVELS:
+        await server.add(retries=retries)
+    async with program(server, *argv, path=tmp_path) as process:
+        for level in LEVELS.values():
+            line = await logged(process, "ended")
+            if form == "json":
+                found = json.loads(line)
+                assert (found["level"], found["error"]) == (level.lower(), "ValueError: no")
+            else:
+                assert f" {level} ended job=" in line
+                assert line.endswith(' error="ValueError: no"\n')
+        assert await exit_status(process) == 0
 
 
 async def test_term_ends_in_good_order_and_tells_the_log(server):
