@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -141,9 +142,12 @@ def timeline(
 ) -> list[TimelineEntry]:
     """Return the timeline, newest first, without events that repeat the end of a run.
 
-    Entries with equal timestamps keep their causal order: created, taken, ended.
+    Entries with equal timestamps keep their causal order: created, taken, ended, and events as they were
+    recorded. An event about no run follows the runs of the events before it, and a deletion all.
     """
     entries: list[TimelineEntry] = []
+    order: dict[int, float] = {}
+    reached: dict[str, float] = {}
     ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
     if shown:
         entries.append(TimelineEntry(shown["created"], "QUEUED", "created", 0))
@@ -157,14 +161,16 @@ def timeline(
                 TimelineEntry(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"])
             )
     for _, at, kind, _, _, run_id, by, detail in sorted(events):
+        reached[at] = max(run_id, reached.get(at, 0))
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue
         author = f" by {by}" if by else ""
+        order[len(entries)] = inf if kind == "deleted" else run_id or reached[at]
         entries.append(
             TimelineEntry(at, kind, f"{kind}{author}{': ' if detail else ''}{line_of(detail)}", run_id)
         )
-    entries.sort(key=lambda moment: (moment.at, moment.run))  # stable for equal timestamps
-    return entries[::-1]
+    places = sorted(range(len(entries)), key=lambda at: (entries[at].at, order.get(at, entries[at].run)))
+    return [entries[at] for at in places[::-1]]
 
 
 def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:

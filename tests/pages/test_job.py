@@ -340,6 +340,35 @@ async def test_things_of_one_moment_stand_in_the_order_in_which_they_happened() 
     assert said[::-1] == ["created", "triggered", "taken", "fail:", "taken", "fail:", "deferred", "recovered"]
 
 
+MOMENTS = {
+    "a run without an event, then the deletion": ([1], [(9, "deleted", 0)], "created taken success deleted"),
+    "an event between two runs": (
+        [1, 2],
+        [(5, "requeued", 1), (6, "muted", 0), (7, "deferred", 2)],
+        "created taken success requeued muted taken success deferred",
+    ),
+    "events only": ([], [(8, "deleted", 0), (7, "cancelled", 0)], "created cancelled deleted"),
+    "before the run": (
+        [3],
+        [(4, "paused", 0), (5, "recovered", 3)],
+        "created paused taken success recovered",
+    ),
+    "after it": ([3], [(5, "recovered", 3), (6, "paused", 0)], "created taken success recovered paused"),
+}
+"""Runs, and events with the run that they are about, all of one moment; and the order that is right."""
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+async def test_each_history_of_one_moment_is_in_order(name: str) -> None:
+    numbers, happened, order = MOMENTS[name]
+    at = "2026-11-21 10:00:37.074"
+    run = {"worker": "w", "attempt": 1, "cause": "queue", "started": at, "ended": at, "error": ""}
+    runs = [{**run, "runID": number, "status": "success"} for number in numbers[::-1]]
+    events = [(seq, at, kind, "a", 1, number, "", "") for seq, kind, number in happened]
+    said = [moment.text.partition(" ")[0] for moment in timeline({"created": at}, runs, events)]
+    assert " ".join(said[::-1]) == order
+
+
 async def test_a_job_that_was_not_taken_is_not_said_to_have_been(site: Site, page: Page) -> None:
     job = await site.create("untaken")
     await site.open(page, f"ui/jobs/{job}")
@@ -347,3 +376,8 @@ async def test_a_job_that_was_not_taken_is_not_said_to_have_been(site: Site, pag
     await site.ask("GetJob", name="untaken")
     await site.open(page, f"ui/jobs/{job}")
     await expect(page.get_by_text("the worker that took this job gave no name")).to_be_visible()
+    gone = await site.create("gone", repeat="CRON 0 3 * * *")
+    await site.ask("TriggerJob", jobID=gone)
+    await site.ask("DeleteJob", jobID=gone)
+    await site.open(page, f"ui/jobs/{gone}")
+    await expect(page.get_by_text("No run is recorded.", exact=True)).to_be_visible()
