@@ -12,6 +12,7 @@ from bedrockjobs.base.background import yield_to_loop
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import NAMES_PER_COMMIT_MAX, NAMES_QUEUED_MAX, QUICK_COMMIT_S, QUICK_COMMITS
 from bedrockjobs.base.principal import TokenShares, token_share
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.submission import Submission
 
 
@@ -137,9 +138,9 @@ Arrived = Callable[[int], list[Submission]]
 class GroupCommitWindow:
     """Decides how long to collect commands that share one commit."""
 
-    def __init__(self, most: int, monotonic: Callable[[], float]) -> None:
-        """Probe until probing turns out not to pay; at most ``most`` commands share a commit."""
-        self._most = most
+    def __init__(self, settings: Settings, monotonic: Callable[[], float]) -> None:
+        """Probe until probing turns out not to pay; at most ``batch_max`` commands share a commit."""
+        self._settings = settings
         self._monotonic = monotonic
         self._shared = 0
         self._found = 1.0
@@ -156,13 +157,14 @@ class GroupCommitWindow:
         If probing is likely to pay, yield to the loop, then return what has ``arrived``. It is not for
         servers that share a database: there all commands have to be known before the first round trip.
         """
-        if count >= self._most or not self._pays(count):
+        most = self._settings.batch_max
+        if count >= most or not self._pays(count):
             return []
         begun, self.probing = self._monotonic(), True
         yield_to_loop()
         self.probing = False
         self.probes = PROBES_MAX if self._monotonic() - begun > PROBE_S else self.probes + 1
-        found = arrived(self._most - count)
+        found = arrived(most - count)
         if count >= self._shared:
             self._found += (bool(found) - self._found) / WINDOW
         return found

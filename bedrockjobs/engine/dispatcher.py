@@ -167,7 +167,7 @@ class Dispatcher:
             idle=self._ending.idle,
         )
         self._commits = CommitExecutor(self._loop, clock, waits_for_disk=engine.waits_for_disk)
-        self._slices, self._group = TimeSlices[Step](), GroupCommitWindow(settings.batch_max, clock.monotonic)
+        self._slices, self._group = TimeSlices[Step](), GroupCommitWindow(settings, clock.monotonic)
         self.health = Health(engine, clock)  # whether the database can be written
         listeners.add(self.health)
         self._outage = Outage(

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bedrockjobs.base import config
-from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.settings import RELOADABLE, Settings
 
 TESTS = Path(__file__).parents[1]
 TREE = ast.parse(Path(config.__file__).read_text())
@@ -90,3 +90,27 @@ def test_each_has_a_test() -> None:
             words.update(re.findall(r"\w+", path.read_text()))
     untested = [name for name in (*CONSTANTS, *Settings.model_fields) if name not in words]
     assert not untested, "use each name in a test, which tries the limit"
+
+
+RENEWED = {"messenger"}
+"""Parts that get the new value from ``Service.renew_messages`` when settings are reloaded."""
+
+
+def _copies(tree: ast.Module) -> set[str]:
+    """Return the attributes that keep the value of a setting which may be reloaded."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            parts = [part for one in node.targets for part in ast.walk(one)]
+            kept = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+            values = [part for part in ast.walk(node.value) if isinstance(part, ast.Attribute)]
+            if any(part.attr in RELOADABLE and "settings" in ast.unparse(part.value) for part in values):
+                found |= kept
+    return found
+
+
+def test_nothing_keeps_a_setting_that_is_reloaded() -> None:
+    product = Path(config.__file__).parents[1]
+    found = set[str]().union(*(_copies(ast.parse(path.read_text())) for path in product.rglob("*.py")))
+    assert found == RENEWED
+    assert _copies(ast.parse("self.x, self.y = Window(settings.batch_max), 1")) == {"x", "y"}

@@ -12,6 +12,7 @@ from bedrockjobs.base.config import (
     NAMES_QUEUED_MAX,
     PATTERNS_MAX,
 )
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.committer import PROBE_S, PROBES_MAX, TRY_EVERY, GroupCommitWindow, ManyNames
 from bedrockjobs.engine.submission import Submission
 
@@ -20,7 +21,7 @@ MOST = 100
 
 def group_of(most: int = MOST, look_s: float = 0.0) -> GroupCommitWindow:
     """Return a group commit window in which each check takes some seconds."""
-    return GroupCommitWindow(most, count(step=look_s).__next__)
+    return GroupCommitWindow(Settings(batch_max=most), count(step=look_s).__next__)
 
 
 def looks(group: GroupCommitWindow, arrivals: Sequence[int]) -> int:
