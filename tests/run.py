@@ -97,8 +97,8 @@ READING = [["mypy"], ["ruff", "check"], ["ruff", "format", "--check"], ["lint-im
 RELIABILITY = "tests/reliability"
 """Tests that load the machine themselves: nothing else runs beside them, and they write to the real disk."""
 
-RELIABILITY_AT_ONCE = 5
-"""More than twice as many as there are cores: they spend half of their time waiting for servers."""
+RELIABILITY_AT_ONCE = 4
+"""Twice as many as there are cores: they spend half of their time waiting for servers."""
 
 NIGHTLY_STEP_S_MAX = 12 * 3600
 """Time for one step of a night, and for each of its tests."""

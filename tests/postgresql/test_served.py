@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, StartError
+from bedrockjobs.databases import EXIT_UNAVAILABLE, StartError
 from bedrockjobs.engine.workers import SILENT_S
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
-from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
+from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import DEADLINE_S
 from tests.protocol.talk import Talk
 
@@ -157,13 +157,6 @@ async def test_a_name_is_refused_while_a_server_lives_that_has_it(start: Start) 
     ) as raised:
         await start("a")
     assert raised.value.status == EXIT_UNAVAILABLE
-
-
-async def test_a_database_that_cannot_be_reached_or_used_is_told(start: Start) -> None:
-    with pytest.raises(StartError, match="database: ") as raised:
-        await start("a", database=f"postgresql://tester@127.0.0.1:{free_port()}/postgres")
-    assert raised.value.status == EXIT_UNAVAILABLE
-    assert EXIT_CONFIG == 78
 
 
 async def test_a_server_that_stops_gives_its_waiters_back_and_leaves(start: Start) -> None:

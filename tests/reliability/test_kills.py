@@ -18,7 +18,7 @@ KILLS = int(os.environ.get("RELIABILITY_KILLS", examples(30, night=1000)))
 CONTROL_KILLS = 12
 """Kills in which a server with a fault must be found out."""
 
-CONTROL_STORMS = 4
+CONTROL_STORMS = 10
 """Tries: whether a kill falls where it hurts is left to chance."""
 
 
