@@ -247,7 +247,7 @@ def output_written() -> Iterator[None]:
         except (click.exceptions.Exit, SystemExit):
             sys.stdout.flush()
             raise
-        except BaseException:  # which is shown instead
+        except BaseException:  # it is reported, not a failed flush
             try:
                 sys.stdout.flush()
             except OSError:

@@ -1,7 +1,7 @@
 """Limits, deadlines, memory budget and shutdown shared by all connections of a server.
 
 A sweep every half second closes connections whose deadline has passed. Each connection has one deadline,
-which may be ``NEVER``; moving it costs no more than an assignment, since most requests move it twice.
+possibly ``NEVER``. Most requests move it twice, so moving it is a plain assignment.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ LASTING: list[StoreError | SchemaError] = [
     StoreAway("server does not support SSL, but SSL was required"),
     StoreAway("SSL error: certificate verify failed"),
     StoreError("permission denied (42501)"),
-    StoreError("something that nobody has seen (XX000)"),
+    StoreError("an unknown error (XX000)"),
 ]
 
 

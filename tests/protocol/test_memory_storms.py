@@ -197,9 +197,9 @@ async def weather(
     meanwhile: Callable[[Spender], Awaitable[None]] = Spender.settled,
     connect: Callable[[int], Awaitable[Talk]] = Talk.open,
 ) -> int:
-    """Let a crowd come and go; return by how much memory grew at the most, and see that it is given back.
+    """Let a crowd come and go; return the largest growth of memory, and check that it is released.
 
-    A Ping beside it waits while the loop computes for a quarter of a second at most.
+    Meanwhile the loop computes for at most a quarter of a second before it answers a Ping.
     """
     before = most = server.memory_bytes()
     over = asyncio.Event()
