@@ -6,15 +6,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.cli import warm
+
 DEADLINE_S = 30
 """Time limit for a program, many times what it needs on a busy machine."""
-
-BEDROCKJOBS = [sys.executable, "-m", "bedrockjobs"]
 
 
 class Running(NamedTuple):
@@ -23,6 +22,11 @@ class Running(NamedTuple):
     process: subprocess.Popen[str]
     address: str
     database: Path
+
+    @property
+    def pid(self) -> int:
+        """Return the pid of the server itself."""
+        return warm.forked_by(self.process.pid)
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -34,7 +38,7 @@ def clean_environment(**more: str) -> dict[str, str]:
 def start(database: Path, *arguments: str, stderr: int | None = None) -> Running:
     """Start a server on a free port and wait until it listens."""
     process = subprocess.Popen(
-        [*BEDROCKJOBS, "serve", "--port", "0", "--database", str(database), *arguments],
+        [warm.program("bedrockjobs"), "serve", "--port", "0", "--database", str(database), *arguments],
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

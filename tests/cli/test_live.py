@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from live_server import BEDROCKJOBS, DEADLINE_S, Running, clean_environment
+from live_server import DEADLINE_S, Running, clean_environment
 from program import Program, asked, made, shown
 from ruamel.yaml import YAML
 
@@ -111,7 +111,7 @@ def test_a_wait_ends_with_a_job_or_with_124(server: Running, bedrockjobs: Progra
 
 def test_an_interrupted_wait_takes_nothing(server: Running, bedrockjobs: Program) -> None:
     waiting = subprocess.Popen(
-        [*BEDROCKJOBS, "job", "get", "interrupted", "--wait", "-s", server.address],
+        [warm.program("bedrockjobs"), "job", "get", "interrupted", "--wait", "-s", server.address],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -177,7 +177,7 @@ def test_call_is_every_command(bedrockjobs: Program, tmp_path: Path) -> None:
 def test_ping_and_status(server: Running, bedrockjobs: Program) -> None:
     assert bedrockjobs("ping").stdout.startswith(f"{server.address} answered in ")
     status = json.loads(bedrockjobs("status", "-o", "json").stdout)
-    assert (status["pid"], status["durability"]) == (server.process.pid, "full")
+    assert (status["pid"], status["durability"]) == (server.pid, "full")
 
 
 def test_exit_status_without_a_server(bedrockjobs: Program) -> None:

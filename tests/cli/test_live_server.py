@@ -11,8 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from live_server import BEDROCKJOBS, DEADLINE_S, Running, clean_environment, start, stop
+from live_server import DEADLINE_S, Running, clean_environment, start, stop
 from program import Program, asked, made, process_of
+
+from tests.cli import warm
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +31,7 @@ def test_backup_and_migrate_with_a_running_server(
     assert row == ("kept", '{"a":2.50}')
 
     migrate = bedrockjobs("migrate", "--database", str(server.database))
-    assert (migrate.returncode, f"pid {server.process.pid}" in migrate.stderr) == (4, True)
+    assert (migrate.returncode, f"pid {server.pid}" in migrate.stderr) == (4, True)
 
     restored = start(copy)
     try:
@@ -43,7 +45,7 @@ def test_backup_and_migrate_with_a_running_server(
 def test_a_second_server_exits_69_and_names_the_first(server: Running) -> None:
     second = process_of("serve", "--port", "0", "--database", str(server.database))
     assert (second.returncode, second.stdout) == (69, "")
-    assert f"pid {server.process.pid}" in second.stderr
+    assert f"pid {server.pid}" in second.stderr
 
 
 def test_a_server_takes_its_settings_from_the_environment(bedrockjobs: Program, tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_a_run_is_followed_and_stopped(server: Running, bedrockjobs: Program) ->
     run_id, job_id = str(taken["runID"]), str(taken["jobID"])
     asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", 'lines=["one","two"]')
     following = subprocess.Popen(
-        [*BEDROCKJOBS, "run", "logs", run_id, "-f", "--exit-status", "-s", server.address],
+        [warm.program("bedrockjobs"), "run", "logs", run_id, "-f", "--exit-status", "-s", server.address],
         stdout=subprocess.PIPE,
         text=True,
         env=clean_environment(),
@@ -147,7 +149,7 @@ def test_a_run_is_followed_until_it_is_returned(server: Running, bedrockjobs: Pr
     run_id = str(asked(bedrockjobs, "call", "GetJob", "name=live/back", "worker=hand")["runID"])
     asked(bedrockjobs, "call", "AppendOutput", f"runID={run_id}", "seq=1", 'lines=["one"]')
     following = subprocess.Popen(
-        [*BEDROCKJOBS, "run", "logs", run_id, "-f", "-s", server.address],
+        [warm.program("bedrockjobs"), "run", "logs", run_id, "-f", "-s", server.address],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -104,7 +104,7 @@ def test_a_job_that_prints_much(settings: list[str], most_mb: float, tmp_path: P
         end = time.monotonic() + DEADLINE_S
         while loose(server.database):  # the rest is compacted after the end of the run
             assert time.monotonic() < end
-        page_ms = looked_at(server.address, server.process.pid, "/ui/runs/1")
+        page_ms = looked_at(server.address, server.pid, "/ui/runs/1")
     finally:
         assert stop(server.process) == 0
     room = room_mb(server.database)

@@ -1,9 +1,9 @@
-"""`bedrockjobs` and `bedrock-worker` without their imports, which take longer than most commands.
+"""`bedrockjobs`, `bedrock-worker`, and `python` for a file, forked from a process that has imported all.
 
 ``program`` returns a stand-in for one: it hands its arguments, environment, folder, stdin, stdout and stderr
-to a process that has everything imported, which forks for it. The fork calls the program's own ``main`` and
-ends as any interpreter does; the stand-in passes signals on and exits with the same status. Tests of how a
-process starts use the programs themselves.
+to that process, which forks for it. The fork calls the program's own ``main`` and ends as any interpreter
+does, but does not free its memory; the stand-in passes signals on and exits with the same status. Tests of
+how a process starts use the programs themselves.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,7 +28,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 TOP = Path(__file__).parents[2]
 MESSAGE_BYTES_MAX = 1_000_000
@@ -34,6 +36,10 @@ MESSAGE_BYTES_MAX = 1_000_000
 
 STAND_IN = """#!{python} -IS
 import json, os, signal, socket, sys
+if {name!r} == "python" and (len(sys.argv) == 1 or sys.argv[1].startswith("-")):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])  # it is for files only
+passed_on = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # until there is something to pass them to
 closed = []
 for number in (0, 1, 2):
     try:
@@ -47,8 +53,14 @@ forks.connect({path!r})
 call = {{"program": {name!r}, "argv": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}
 socket.send_fds(forks, [json.dumps({{**call, "closed": closed}}).encode()], [0, 1, 2])
 pid = int(forks.recv(100))
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-    signal.signal(number, lambda number, _: os.kill(pid, number))
+def pass_on(number, _):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+for number in passed_on:
+    signal.signal(number, pass_on)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
 status = int(forks.recv(100))
 if status < 0:
     signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
@@ -58,15 +70,23 @@ os._exit(status)
 
 
 def program(name: str) -> str:
-    """Return the path of a stand-in for `bedrockjobs` or `bedrock-worker`."""
+    """Return the path of a stand-in for `bedrockjobs`, `bedrock-worker` or `python`."""
     return str(programs() / name)
+
+
+def forked_by(stand_in: int) -> int:
+    """Return the pid of the process that the stand-in with a pid stands for."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as forks:
+        forks.connect(str(programs() / "socket"))
+        forks.send(json.dumps({"stand_in": stand_in}).encode())
+        return int(forks.recv(100))
 
 
 @functools.cache
 def programs() -> Path:
     """Start the process that forks; return the folder of the stand-ins, for a ``PATH``."""
     folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))  # the path of a socket must be short
-    for name in ("bedrockjobs", "bedrock-worker"):
+    for name in ("bedrockjobs", "bedrock-worker", "python"):
         text = STAND_IN.format(
             python=sys.executable, size=MESSAGE_BYTES_MAX, path=str(folder / "socket"), name=name
         )
@@ -96,6 +116,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 def main() -> None:
     """Fork for each call until stdin ends; then end all that were forked, and remove the folder."""
     folder = Path(sys.argv[1])
+    atexit.register(_leave)  # before all others, so that it is called last
     mains = _imported()
     gc.collect()
     gc.freeze()
@@ -124,11 +145,18 @@ def main() -> None:
             caller, _ = listener.accept()
             message, passed, _, _ = socket.recv_fds(caller, MESSAGE_BYTES_MAX, 3)
             call = json.loads(message)
+            if "stand_in" in call:
+                pid = next(pid for pid, one in callers.items() if _peer(one) == call["stand_in"])
+                caller.send(str(pid).encode())
+                caller.close()
+                continue
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
+                for one in (listener, caller, *callers.values()):
+                    one.detach()  # else the end of this object would close what has its number then
                 _become(call, passed)
-                sys.exit(mains[call["program"]]())  # type: ignore[func-returns-value]
+                _run(mains[call["program"]])
             callers[pid] = caller
             caller.send(str(pid).encode())
             for number in passed:
@@ -138,16 +166,63 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _imported() -> dict[str, Callable[[], None]]:
-    """Import all that the programs import when it is needed; return what they call."""
+def _imported() -> dict[str, Callable[[], object]]:
+    """Import and make all that the programs do when it is needed; return what they call."""
     import bedrock_worker.cli
 
     import bedrockjobs.cli
     import bedrockjobs.server
+    from bedrockjobs.protocol.openapi import describe
+    from bedrockjobs.service import VERSION
 
     for module in pkgutil.iter_modules(bedrockjobs.cli.__path__, "bedrockjobs.cli."):
         importlib.import_module(module.name)
-    return {"bedrockjobs": bedrockjobs.cli.main, "bedrock-worker": bedrock_worker.cli.main}
+    with suppress(ImportError):
+        import uvloop  # noqa: F401
+    for name in bedrockjobs.__all__:  # type: ignore[attr-defined]
+        getattr(bedrockjobs, name)
+    describe(VERSION)  # made once in a process
+    return {"bedrockjobs": bedrockjobs.cli.main, "bedrock-worker": bedrock_worker.cli.main, "python": _file}
+
+
+_left: list[int] = []
+"""The exit status of a fork that leaves nothing but memory behind."""
+
+
+def _run(main: Callable[[], object]) -> NoReturn:
+    try:
+        sys.exit(main())  # type: ignore[arg-type]
+    except SystemExit as end:
+        if main is not _file and isinstance(end.code, int | None):
+            _left.append(end.code or 0)
+        raise
+
+
+def _leave() -> None:
+    """End a fork before its objects are freed, which takes longer than most commands.
+
+    If the output cannot be written, the interpreter says so.
+    """
+    if not _left:
+        return
+    with suppress(OSError, ValueError):
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+        os._exit(_left[0])
+
+
+def _file() -> None:
+    """Run a file as Python does."""
+    del sys.argv[0]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _peer(connection: socket.socket) -> int:
+    """Return the pid of the process that opened a connection."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", found)[0])
 
 
 def _reap(callers: dict[int, socket.socket]) -> None:

@@ -151,7 +151,7 @@ class Player:
     def _run_python(self, program: str) -> str:
         path = self._folder / "program.py"
         path.write_text(self._placed(program))
-        return self._run(f"{sys.executable} {path.name}")
+        return self._run(f"{warm.program('python')} {path.name}")
 
     def _let_a_minute_pass(self) -> None:
         """Make every planned job due now, as if a minute had passed."""

@@ -42,7 +42,7 @@ def run(player: Player, folder: Path, program: str) -> list[object]:
     """Run a program in the folder; return the parsed JSON of each line."""
     (folder / "asks.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "asks.py"],
+        [warm.program("python"), "asks.py"],
         cwd=folder,
         env=player.environment,
         timeout=DEADLINE_S,
@@ -74,7 +74,8 @@ def test_the_page_on_tests(tmp_path: Path) -> None:
         "with capture() as jobs:\n    order('Emma', 'ann@example.com')\n"
         "jobs.assert_enqueued(send_mail, to='bob@example.com')\n"
     )
-    command = [sys.executable, "-c", wrong]
+    (tmp_path / "wrong.py").write_text(wrong)
+    command = [warm.program("python"), "wrong.py"]
     failed = subprocess.run(
         command, cwd=tmp_path, timeout=4 * DEADLINE_S, capture_output=True, text=True, check=False
     )

@@ -42,7 +42,7 @@ def test_a_thread_gives_way_alone_and_never_takes_more() -> None:
 def test_what_reads_the_database_of_a_server_gives_way_to_its_event_loop(tmp_path: Path) -> None:
     running = start(tmp_path / "jobs.db")
     try:
-        pid = running.process.pid
+        pid = running.pid
         nices = {
             int(thread.name): os.getpriority(os.PRIO_PROCESS, int(thread.name))
             for thread in Path(f"/proc/{pid}/task").iterdir()
