@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 
 from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.server import Server
+from bedrockjobs.server import COLLECT_AFTER, Server
 from bedrockjobs.store import queries
 from tests import engines, late_queries, leaks
 from tests.effort import LONG, PROFILE, dealt
@@ -103,6 +103,7 @@ def pytest_collection_finish() -> None:
     """Let collections of garbage pass over what was imported and collected: a million objects, which stay."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
     gc.enable()
 
 

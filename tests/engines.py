@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 from zlib import crc32
@@ -19,7 +21,9 @@ import psycopg
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
+from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.effort import PROFILE
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 
@@ -80,6 +84,7 @@ class Files:
         if not database:
             self._made += 1
             database = str(self._folder / f"jobs{self._made}.db")
+            Path(database).write_bytes(_empty_file())
         return {"database": database, "wal_bytes": 0, "ballast_bytes": 0}
 
     def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
@@ -105,6 +110,15 @@ class Files:
         with closing(sqlite3.connect(database, timeout=5)) as other:
             other.execute(sql)
             other.commit()
+
+
+@cache
+def _empty_file() -> bytes:
+    """Return a database without jobs: to create its tables takes as long as the rest of a server's start."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "jobs.db"
+        SQLiteEngine(path, Settings(wal_bytes=0, ballast_bytes=0)).close()
+        return path.read_bytes()
 
 
 class Schemas:

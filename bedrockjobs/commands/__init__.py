@@ -8,6 +8,7 @@ checkers.
 # ruff: noqa: F403, F405 - names are discovered instead of listed
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, get_args
@@ -66,6 +67,7 @@ if len(COMMANDS) < len(ALL):
 _BY_LOWER_NAME = {name.lower(): command_class for name, command_class in COMMANDS.items()}
 
 
+@cache
 def complete() -> None:
     """Build the validators of all commands and replies now instead of at first use."""
     for command_class in ALL:

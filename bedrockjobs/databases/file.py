@@ -28,7 +28,7 @@ from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.sandbox import is_damage
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteEngine
-from bedrockjobs.store.transfer import TransferError, copy_before_migration
+from bedrockjobs.store.transfer import TransferError, copy_before_migration, older_version
 
 _T = TypeVar("_T")
 
@@ -133,7 +133,7 @@ class FileDatabase:
 
     async def _copy_before_migration(self) -> None:
         """Copy a file with an older schema; raises TransferError if that fails."""
-        if not self._settings.migration_backup:
+        if not self._settings.migration_backup or older_version(self._path) is None:
             return
         systemd.notify("STATUS=copying the database before its schema is changed", EXTEND)
         copy = await asyncio.to_thread(copy_before_migration, self._path, self._machine.now())

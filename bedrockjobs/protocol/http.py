@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -114,6 +114,44 @@ TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class LateRoutes(web.DynamicResource):
+    """All paths of a server; their routes are made for the first request that aiohttp gets.
+
+    Making them takes as long as the rest of a server's start, and servers of workers alone never need them.
+    """
+
+    def __init__(self, defined: Callable[[], Iterable[web.RouteDef]]) -> None:
+        """Take the definitions from ``defined`` once they are needed."""
+        super().__init__("/{path:.*}")
+        self._defined = defined
+
+    @cached_property
+    def _made(self) -> web.UrlDispatcher:
+        return self.make()
+
+    def make(self) -> web.UrlDispatcher:
+        """Return the routes, made anew."""
+        made = web.UrlDispatcher()
+        made.add_routes(self._defined())
+        return made
+
+    async def resolve(self, request: web.Request) -> tuple[web.UrlMappingMatchInfo | None, set[str]]:
+        """Return the route of a request, or the methods that its path allows."""
+        found = await self._made.resolve(request)
+        error = found.http_exception
+        if error is None:
+            return found, set()
+        return None, error.allowed_methods if isinstance(error, web.HTTPMethodNotAllowed) else set()
+
+    def __iter__(self) -> Iterator[web.ResourceRoute]:
+        """Iterate over the routes."""
+        return (route for route in self._made.routes() if isinstance(route, web.ResourceRoute))
+
+    def __len__(self) -> int:
+        """Return how many routes there are."""
+        return len(self._made.routes())
+
+
 class HTTPFront:
     """The HTTP application of one server."""
 
@@ -151,15 +189,17 @@ class HTTPFront:
         """Return the aiohttp application."""
         app = web.Application(client_max_size=self._settings.body_bytes_max, middlewares=[self._guard()])
         app.on_response_prepare.append(_keep_to_session)
-        routes = [*self._routes(), *self._more]
-        app.add_routes(routes)
-        if self._root_path:
-            app.add_routes(
-                web.route(one.method, self._root_path + one.path, one.handler, **one.kwargs) for one in routes
-            )
+        app.router.register_resource(LateRoutes(self._routes))
         return app
 
     def _routes(self) -> Iterator[web.RouteDef]:
+        routes = [*self._own_routes(), *self._more]
+        yield from routes
+        if self._root_path:
+            for one in routes:
+                yield web.route(one.method, self._root_path + one.path, one.handler, **one.kwargs)
+
+    def _own_routes(self) -> Iterator[web.RouteDef]:
         if all(one.path != "/" for one in self._more):
             yield web.get("/", self._about)
         yield web.get("/livez", self._livez)

@@ -208,16 +208,19 @@ def _move_notes(connection: sqlite3.Connection) -> int:
     return moved
 
 
-def _statements() -> Iterator[str]:
-    """Yield the statements of ``schema.sql``; ``executescript`` would commit first."""
+@cache
+def _statements() -> tuple[str, ...]:
+    """Return the statements of ``schema.sql``; ``executescript`` would commit first."""
+    found: list[str] = []
     statement = ""
     for line in schema_text().splitlines(keepends=True):
         if not statement and (line.startswith("--") or not line.strip()):
             continue
         statement += line
         if sqlite3.complete_statement(statement):
-            yield statement
+            found.append(statement)
             statement = ""
+    return tuple(found)
 
 
 def _refuse_other_tables(connection: sqlite3.Connection) -> None:

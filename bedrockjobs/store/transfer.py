@@ -209,11 +209,8 @@ def copy_before_migration(path: Path, now: datetime, progress: Progress | None =
     Return the copy, or None if the schema is current. The caller owns the file. Raises TransferError if the
     copy fails, sqlite3.Error if the file cannot be read.
     """
-    if not path.is_file() or not path.stat().st_size:
-        return None
-    with closing(open_read_only(path)) as connection:
-        version = schema.version_of(connection)
-    if not 0 < version < schema.VERSION:
+    version = older_version(path)
+    if version is None:
         return None
     copy = path.with_name(f"{path.name}.schema-{version}-{now:%Y%m%dT%H%M%SZ}")
     try:
@@ -230,6 +227,18 @@ def copy_before_migration(path: Path, now: datetime, progress: Progress | None =
         except OSError as error:
             log.warning("the old copy %s could not be removed: %s", old, error)
     return copy
+
+
+def older_version(path: Path) -> int | None:
+    """Return the schema version of a database that will be migrated, None for any other.
+
+    Raises sqlite3.Error if the file cannot be read.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    with closing(open_read_only(path)) as connection:
+        version = schema.version_of(connection)
+    return version if 0 < version < schema.VERSION else None
 
 
 def migration_copies(path: Path) -> list[Path]:

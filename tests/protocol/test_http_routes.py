@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import web
 
-from tests.conftest import Live
+from bedrockjobs.protocol.http import LateRoutes
+from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply
 
 
@@ -51,3 +53,23 @@ async def test_an_event_with_a_name_that_no_command_takes_is_refused(live: Live)
     reply = await live.http("cronken/events", {"action": "pause", "args": "x" * 300})
     assert reply.code == 400
     assert reply.json["detail"].startswith("name: expected at most 255")
+
+
+async def test_routes_are_made_once_and_not_for_plain_requests(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[LateRoutes] = []
+    make = LateRoutes.make
+
+    def counted(routes: LateRoutes) -> web.UrlDispatcher:
+        made.append(routes)
+        return make(routes)
+
+    monkeypatch.setattr(LateRoutes, "make", counted)
+    live = await serve()
+    assert (await live.ask("CreateJob", name="a")).code == 200
+    assert (await live.http("CreateJob", {"name": "a"})).code == 200
+    assert not made
+    for _ in range(2):
+        assert (await _ask(live, "GET /livez")).code == 200
+    assert len(made) == 1
