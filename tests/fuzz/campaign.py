@@ -76,8 +76,8 @@ class Campaign:
     def run(self, seconds: float, *, findings_max: int = FINDINGS_MAX) -> Report:
         """Run for some seconds or until there are faults; at least a few inputs are read on any machine."""
         end = time.monotonic() + seconds
-        for data in self._seeds:  # at first each is read with all that is loaded when it is needed
-            self._meter.lines(data)
+        for data in self._seeds:
+            self._meter.warm_up(data)
         for data in self._seeds:
             self._try(data, known=True)
         least = self._inputs + MADE_UP_MIN

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 import pytest
@@ -18,7 +19,7 @@ from tests.fuzz.targets import TARGETS
 SECONDS = float(os.environ.get("FUZZ_SECONDS", examples(25, night=6_000) / 100))
 """Time for the made-up inputs of each target."""
 
-MEMORY_EACH = examples(2, night=1)
+MEMORY_EACH = examples(5, night=1)
 """By day, memory is measured for one in this many hostile inputs of a target, since it takes long."""
 
 SEED = int.from_bytes(os.urandom(4), "big") if PROFILE == "random" else 1
@@ -38,12 +39,18 @@ def check_made_up(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert report.findings == [], "\n".join(map(str, report.findings))
 
 
+@functools.cache
+def warm_meter(name: str) -> Meter:
+    """Return a meter of a target that has loaded all that it loads when it is needed first."""
+    meter = Meter(TARGETS[name])
+    for seed in seeds_of(TARGETS[name])[:3]:
+        meter.check(seed)
+    return meter
+
+
 def check_hostile(name: str, case: str) -> None:
     """Read a hostile input."""
-    target = TARGETS[name]
-    meter = Meter(target)
-    for seed in seeds_of(target)[:3]:  # all that is loaded when it is needed first
-        meter.check(seed)
+    meter = warm_meter(name)
     data = HOSTILE[name][case]()
     _, slow = meter.check(data)
     assert slow is None, slow

@@ -78,6 +78,10 @@ class Meter:
         self._target = target
         self._caches = list(_caches())
 
+    def warm_up(self, data: bytes) -> None:
+        """Read an input, and so load all that is loaded when it is needed first."""
+        self._fault_of(data)
+
     def check(self, data: bytes) -> tuple[Cost, Finding | None]:
         """Read an input once, or again if it took too long; return its cost, and the fault if any."""
         cost = Cost(0.0, self._target.start_ms + self._target.ms_per_kib * len(data) / 1024)
