@@ -90,9 +90,12 @@ def reasons_of_code() -> dict[int, list[str]]:
     for path in sorted(package.rglob("*.py")):
         if path.relative_to(package).parts[0] in ("cli", "client"):
             continue
-        tree = ast.parse(path.read_text())
-        named = _named_texts(tree)
-        for node in ast.walk(tree):
+        text = path.read_text()
+        if not any(f"{name}(" in text for name in (*kinds, "TokenShares", "refused")):
+            continue
+        nodes = [*ast.walk(ast.parse(text))]
+        named = _named_texts(nodes)
+        for node in nodes:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
                 continue
             first = node.args[0]
@@ -109,10 +112,10 @@ def reasons_of_code() -> dict[int, list[str]]:
     return {number: sorted(words) for number, words in found.items()}
 
 
-def _named_texts(tree: ast.Module) -> dict[str, list[str]]:
+def _named_texts(nodes: list[ast.AST]) -> dict[str, list[str]]:
     """Return the texts that are given to a name ``reason`` before it becomes a refusal."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if name == "reason":
