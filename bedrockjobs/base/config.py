@@ -245,9 +245,9 @@ STREAM_BYTES_MAX = 64 * 1024
 """Text of the rows that a stream writes at once, held twice while its client does not read: a thousand such
 clients take half of the default memory budget."""
 
-BATCH_ANSWER_BYTES_MAX = 4 * 1024 * 1024
+BATCH_ANSWER_BYTES_MAX = 1024 * 1024
 """Replies of one commit in memory: the rest of a thousand reads of large jobs is sent afterwards. Each
-megabyte of replies occupies the event loop for some milliseconds."""
+megabyte of replies occupies the event loop for up to ten milliseconds, most of them for new memory."""
 
 LOOKUPS_PAUSE_S = 1.0
 """Time for which the writer reads single jobs after their own connection failed: an outage costs one attempt

@@ -98,10 +98,11 @@ def status_of(error: CommandError) -> int:
     return UNAUTHENTICATED if isinstance(error, Unauthenticated) else HTTP_STATUS[error.code]
 
 
-def text_response(body: str, media: str, status: int = 200) -> web.Response:
-    """Return a reply for aiohttp to send."""
+def text_response(body: str | bytes, media: str, status: int = 200) -> web.Response:
+    """Return a reply for aiohttp to send; a text that is sent often is given as bytes."""
     headers = {"Content-Type": media, "Server": "bedrockjobs"}
-    return web.Response(body=encoded(body), status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
+    data = body if isinstance(body, bytes) else encoded(body)
+    return web.Response(body=data, status=status, headers=headers, zlib_executor_size=ASIDE_BYTES)
 
 
 def problem(error: CommandError, status: int | None = None) -> web.Response:
@@ -196,9 +197,9 @@ def next_page(command: Command[Any], body: str) -> str | None:
 class APIDocuments(NamedTuple):
     """The API documents of one server."""
 
-    strict: str
+    strict: bytes
     """``/openapi.json``: the strict form, for client generators."""
-    lax: str
+    lax: bytes
     """``/openapi.json?lax=1``: everything that the server accepts."""
     page: DocsPage
     """The page ``/docs``."""
@@ -226,4 +227,6 @@ def _generate(root_path: str, _: tuple[tuple[str, type[Command[Any]]], ...]) -> 
     """Generate the documents, once per process and set of commands."""
     description = describe(VERSION, root_path)
     page = DocsPage(description, root_path)
-    return APIDocuments(jsontext.dump(strict(description)), jsontext.dump(description), page)
+    return APIDocuments(
+        encoded(jsontext.dump(strict(description))), encoded(jsontext.dump(description)), page
+    )

@@ -10,9 +10,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
-from tests.conftest import begin
+from tests.conftest import START, begin
 from tests.engines import Databases
 from tests.pages.looking import CHROMIUM, FLAGS, Site
 from tests.postgresql.cluster import quiet_port
@@ -46,7 +47,9 @@ async def start_site(databases: Databases, port: int) -> AsyncIterator[StartSite
 
         async def start(**settings: Any) -> Site:
             given = {**databases.settings(settings.pop("database", "")), **settings}
-            server = Server(Settings(port=ports.pop() if ports else 0, **given))
+            settings = Settings(port=ports.pop() if ports else 0, **given)
+            # It begins at the same second of a minute in each run: which ticks are late depends on it.
+            server = Server(settings, StandingClock(START) if settings.test_clock else None)
             await begin(server)
             stack.push_async_callback(server.stop)
             return Site(server)

