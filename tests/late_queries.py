@@ -129,6 +129,11 @@ async def _first_opened(queries: Queries, sql: str, form: str) -> str:
 def begin() -> None:
     """From now on, fork processes with the first Query."""
     queries.subprocess = _forks  # type: ignore[assignment]
+    wait_for_the_first()
+
+
+def wait_for_the_first() -> None:
+    """From now on, start processes with the first Query, as a server starts them."""
     Queries.start_processes = _not_yet  # type: ignore[method-assign]
     Queries.run_query = _first_opened  # type: ignore[method-assign]
 

@@ -174,6 +174,7 @@ def _imported() -> dict[str, Callable[[], object]]:
     import bedrockjobs.server
     from bedrockjobs.protocol.openapi import describe
     from bedrockjobs.service import VERSION
+    from tests import late_queries
 
     for module in pkgutil.iter_modules(bedrockjobs.cli.__path__, "bedrockjobs.cli."):
         importlib.import_module(module.name)
@@ -182,6 +183,7 @@ def _imported() -> dict[str, Callable[[], object]]:
     for name in bedrockjobs.__all__:  # type: ignore[attr-defined]
         getattr(bedrockjobs, name)
     describe(VERSION)  # made once in a process
+    late_queries.wait_for_the_first()
     return {"bedrockjobs": bedrockjobs.cli.main, "bedrock-worker": bedrock_worker.cli.main, "python": _file}
 
 

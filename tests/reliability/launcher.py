@@ -25,6 +25,7 @@ from bedrockjobs.cli import main as bedrockjobs_main
 from bedrockjobs.protocol.openapi import describe
 from bedrockjobs.server import run_server
 from bedrockjobs.service import VERSION
+from tests import late_queries
 from tests.protocol.spent import watch_turns
 from tests.reliability.faults import FAULTS, OTHERS
 
@@ -38,6 +39,7 @@ LIMITS = {"NOFILE": resource.RLIMIT_NOFILE, "FSIZE": resource.RLIMIT_FSIZE}
 def main() -> None:
     """Fork a server for each order until the input ends; then end those that are left."""
     describe(VERSION)  # made once in a process
+    late_queries.wait_for_the_first()
     gc.freeze()
     wake, ring = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(ring)
