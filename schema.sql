@@ -171,6 +171,19 @@ CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
 -- The unique key of a job.
 CREATE INDEX keysByJob ON keys (jobID) WHERE holds <> '';
 
+-- Jobs that applications created in transactions of their own, until a server takes them in.
+CREATE TABLE inbox (
+    jobID   INTEGER NOT NULL PRIMARY KEY,       -- of the job that it becomes
+    at      TEXT    NOT NULL,                   -- when it was written
+    name    TEXT    NOT NULL,
+    data    TEXT    NOT NULL DEFAULT '{}',
+    options TEXT    NOT NULL DEFAULT '{}',      -- the other attributes of CreateJob, a JSON object
+    by      TEXT    NOT NULL DEFAULT '',        -- the role of the application
+    again   TEXT    NOT NULL DEFAULT ''         -- not before this time, after a limit has refused it
+) STRICT;
+
+CREATE INDEX inboxByAgain ON inbox (again, jobID);
+
 -- Paused names.
 CREATE TABLE pauses (
     pattern TEXT NOT NULL PRIMARY KEY,          -- GLOB

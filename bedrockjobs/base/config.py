@@ -607,3 +607,12 @@ COUNTED_KEPT_MAX = 50_000
 
 AUDIT_KEPT_S = 90 * 86_400
 """Time the audit is kept: until the end of a quarter can be reviewed."""
+
+INBOX_ROWS_MAX = 100
+"""Jobs of the inbox that are taken in together: a commit of milliseconds."""
+
+INBOX_BYTES_MAX = 8 * 1024 * 1024
+"""Size of their data, beyond the first: as much as two jobs may have."""
+
+INBOX_AGAIN_S_MIN, INBOX_AGAIN_S_MAX = 1.0, 60.0
+"""Seconds until a job that a limit refused is tried again: as long as it has waited, within these bounds."""

@@ -205,7 +205,15 @@ def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
 
 
 @click.command()
-@_database_option("FILE")
+@_database_option("FILE|URL")
+@schema_option
+@click.option(
+    "--sql-functions",
+    "functions",
+    is_flag=True,
+    help="On PostgreSQL: create the SQL function create_job, for applications that create jobs in their own"
+    " transactions, or replace an older version; servers may run.",
+)
 @click.option(
     "--from-bedrock",
     "old",
@@ -222,20 +230,57 @@ def _copy_of(source: TransferDatabase, file: Path, force: bool) -> Copy:
 @output_option
 @pass_session
 def migrate(
-    session: Session, database: str | None, old: Path | None, skip_bad: bool, migration_backup: bool
+    session: Session,
+    database: str | None,
+    schema: str | None,
+    functions: bool,
+    old: Path | None,
+    skip_bad: bool,
+    migration_backup: bool,
 ) -> None:
     """Migrate a database to this version's schema, or import a Bedrock database.
 
-    No server may use the database meanwhile. A copy of the database is kept in the same folder.
+    No server may use the database meanwhile. A copy of the database is kept in the same folder. A PostgreSQL
+    database is migrated by the servers themselves; --sql-functions adds what applications use there.
     """
     if skip_bad and old is None:
         raise click.UsageError("--skip-bad needs --from-bedrock")
+    if functions:
+        _install_functions(session, database, schema, others=old is not None)
+        return
+    if schema is not None:
+        raise click.UsageError("--schema needs --sql-functions")
     path = file_named(database)
     with database_errors(str(path)):
         record, did = (
             _migrate(path, keep=migration_backup) if old is None else _import(old, path, skip_bad=skip_bad)
         )
     write_one(record, session.form, did)
+
+
+def _install_functions(session: Session, database: str | None, schema: str | None, *, others: bool) -> None:
+    """Create the SQL functions in a PostgreSQL database."""
+    if others:
+        raise click.UsageError("--sql-functions: expected nothing together with --from-bedrock")
+    named = settings_from({}).database if database is None else database
+    if not is_url(named):
+        raise click.UsageError(
+            "--sql-functions needs a database postgresql://...; for others, see `bedrockjobs outbox --help`"
+        )
+    with database_errors():
+        target = database_named(named, schema)
+        from bedrockjobs.store.postgresql.transfer import install_functions  # it needs the driver
+
+        new = install_functions(target)
+    function = f"{target.schema}.create_job"
+    write_one(
+        {"database": target.place, "function": function, "new": new},
+        session.form,
+        f"Created the function {function} in {target.place}. Let a role use it:"
+        f" GRANT EXECUTE ON FUNCTION {function} TO the_role"
+        if new
+        else f"Replaced the function {function} in {target.place}; its rights are as before.",
+    )
 
 
 def _migrate(path: Path, *, keep: bool) -> tuple[Record, str]:

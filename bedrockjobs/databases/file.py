@@ -8,23 +8,28 @@ import os
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
+from bedrockjobs.base.config import INBOX_ROWS_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_UNAVAILABLE, EXIT_USAGE, Opened, StartError
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
+from bedrockjobs.engine.inbox import Inbox
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.rows import InboxRow
 from bedrockjobs.store import inspection
 from bedrockjobs.store.base import StoreDamaged
 from bedrockjobs.store.files import DatabaseLock, FileGone, Lost, Owned, UnsafeFile
 from bedrockjobs.store.peers import ServerRow
 from bedrockjobs.store.reader import SQLiteReader
+from bedrockjobs.store.records import Records
 from bedrockjobs.store.sandbox import is_damage
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteEngine
@@ -72,6 +77,7 @@ class FileDatabase:
         self._path = Path()
         self._lock: DatabaseLock | None = None
         self._version = ""
+        self._inbox: Inbox | None = None
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Lock and open the file; raises StartError. ``on_failure`` is called if damage is found later."""
@@ -157,8 +163,16 @@ class FileDatabase:
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
-        """Store the version; the file has one server."""
+        """Store the version, and take in what a copy of a shared database left in the inbox."""
         self._version = version
+        if await self._rows_of_inbox():
+            self._inbox = Inbox(self._rows_of_inbox, dispatcher.submit)
+
+    async def _rows_of_inbox(self) -> list[InboxRow]:
+        """Return the next jobs of the inbox, read on a connection of its own."""
+        now = timestamp_ms(self.clock.now())
+        with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as connection:
+            return Records(connection).due_in_inbox(now, INBOX_ROWS_MAX)
 
     async def move_clock(self, moment: datetime) -> None:
         """Advance the test clock."""
@@ -170,6 +184,8 @@ class FileDatabase:
         self._describe(f"on {where}")
         now = timestamp_ms(self.clock.now())
         name = self._settings.resolved_server_name()
+        if self._inbox is not None:
+            self._inbox.start()
         self.workers.servers = [ServerRow(name, where, now, now, self._version)]
 
     def _describe(self, text: str) -> None:
@@ -184,7 +200,9 @@ class FileDatabase:
         return f"{why}, the server ends: {error}"
 
     async def leave_cluster(self) -> None:
-        """Do nothing: the file has one server."""
+        """Stop taking in jobs; the file has one server."""
+        if self._inbox is not None:
+            await self._inbox.close()
 
     def release(self) -> None:
         """Release the lock."""

@@ -19,6 +19,7 @@ from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, StartEr
 from bedrockjobs.engine.cluster import ClusterMember
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
+from bedrockjobs.engine.inbox import Inbox
 from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.peers import NameTaken
@@ -48,6 +49,7 @@ class PostgreSQLDatabase:
         self._engine: PostgreSQLEngine | None = None
         self._peers: PostgreSQLPeers | None = None
         self._cluster: ClusterMember | None = None
+        self._inbox: Inbox | None = None
         self._waits = False
         """Whether the start waits for the database, which is logged once."""
 
@@ -130,7 +132,10 @@ class PostgreSQLDatabase:
             engine.on_queued(due)
             dispatcher.note_ready(due)
 
-        self._cluster = ClusterMember(peers, self.workers, notifier, on_due, dispatcher.poke)
+        self._inbox = Inbox(peers.inbox, dispatcher.submit)
+        self._cluster = ClusterMember(
+            peers, self.workers, notifier, on_due, dispatcher.poke, self._inbox.soon
+        )
         try:
             await self._cluster.join(self._name, version)
         except NameTaken as error:
@@ -154,6 +159,8 @@ class PostgreSQLDatabase:
         """Publish the address of this server."""
         assert self._cluster is not None
         self._cluster.serves_at(where)
+        if self._inbox is not None:
+            self._inbox.start()
 
     def why_failed(self, error: Exception) -> str:
         """Describe a failure after which the server must stop."""
@@ -161,6 +168,8 @@ class PostgreSQLDatabase:
 
     async def leave_cluster(self) -> None:
         """Leave the cluster."""
+        if self._inbox is not None:
+            await self._inbox.close()
         if self._cluster is not None:
             await self._cluster.leave_cluster()
 

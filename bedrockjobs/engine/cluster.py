@@ -59,16 +59,17 @@ class ClusterMember:
         notifier: Notifier,
         on_due: Callable[[Due], object],
         on_change: Callable[[], object],
+        on_inbox: Callable[[], object] = lambda: None,
     ) -> None:
         """Exchange state over ``peers``, update ``workers`` and wake the subscribers of ``notifier``.
 
         ``on_due`` is called with jobs that may be due, ``on_change`` when another server moved the test clock
-        or changed tokens or logins.
+        or changed tokens or logins, ``on_inbox`` when an application may have put jobs into the inbox.
         """
         self._peers = peers
         self._workers = workers
         self._notifier = notifier
-        self._on_due, self._on_change = on_due, on_change
+        self._on_due, self._on_change, self._on_inbox = on_due, on_change, on_inbox
         self._pulse: asyncio.Task[None] | None = None
         self._exchange_soon = asyncio.Event()
         self._exchanged: asyncio.Future[None] | None = None
@@ -150,6 +151,8 @@ class ClusterMember:
             raise
         known = {server.name for server in self._workers.servers}
         self._workers.apply_exchange(state)
+        if state.inbox:
+            self._on_inbox()  # its notification was lost
         if state.lost:
             self._on_due(None)  # it may have failed before it could notify the others
         if {server.name for server in state.servers} - known:
@@ -257,6 +260,7 @@ class ClusterMember:
             self._notifier.notify_all()
             self._exchange_soon.set()
             self._on_change()
+            self._on_inbox()
             return
         if "due" in notification:
             self._on_due(notification["due"])
@@ -266,6 +270,8 @@ class ClusterMember:
             self._notifier.notify(EVENTS)
         if notification.get("runs"):
             self._exchange_soon.set()
+        if notification.get("inbox"):
+            self._on_inbox()
         if notification.get("clock") or notification.get("access"):
             self._on_change()
 

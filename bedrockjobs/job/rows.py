@@ -503,6 +503,23 @@ class JobOfKey(NamedTuple):
     Empty for an idempotency key."""
 
 
+class InboxRow(NamedTuple):
+    """A job that an application created in a transaction of its own, until a server takes it in."""
+
+    job_id: int
+    """The jobID that it will have."""
+    at: str
+    """When it was written."""
+    name: str
+    data: str
+    options_json: str
+    """The other attributes of CreateJob by wire name."""
+    by: str
+    """The role of the application."""
+    again: str = ""
+    """Until when it has to wait, because a limit refused it; empty at first."""
+
+
 class PauseRow(NamedTuple):
     """A paused name pattern."""
 

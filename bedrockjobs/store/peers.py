@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from bedrockjobs.job.rows import InboxRow
 from bedrockjobs.store.base import Unit
 
 ServerState = Literal["starting", "serving", "stopping", "silent"]
@@ -82,6 +83,8 @@ class PeerState(NamedTuple):
     servers: list[ServerRow]
     workers: list[WorkerRow]
     runs: list[OpenRunRow]
+    inbox: bool = False
+    """Whether there are jobs to take in from the inbox."""
 
 
 class NameTaken(RuntimeError):
@@ -103,6 +106,9 @@ class PeerLink(Protocol):
 
     async def exchange(self, changes: WorkerChanges) -> PeerState:
         """Store a heartbeat and the changes of the workers; return the members. Raises StoreError."""
+
+    async def inbox(self) -> list[InboxRow]:
+        """Return the next jobs that applications created in their own transactions; raises StoreError."""
 
     async def move_clock(self, moment: str) -> str:
         """Advance the test clock of the database; return its time. Raises StoreError."""

@@ -43,6 +43,7 @@ from bedrockjobs.job.limits import (
 from bedrockjobs.job.rows import (
     AuditRow,
     EventRow,
+    InboxRow,
     JobOfKey,
     LoginRow,
     PauseRow,
@@ -398,6 +399,32 @@ class Records:
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         """Store a key."""
         self._execute(self._sql["put_key"], (key, job.job_id, now, job.name, job.holds))
+
+    # --- the inbox: jobs that applications created in their own transactions --------------------------
+
+    def due_in_inbox(self, now: str, limit: int) -> list[InboxRow]:
+        """Return the next jobs to take in."""
+        return [InboxRow._make(row) for row in self._execute(self._sql["due_in_inbox"], (now, limit))]
+
+    def claim_in_inbox(self, job_ids: Sequence[int]) -> list[InboxRow]:
+        """Return those of some jobs that are still in the inbox, and that no other server takes in."""
+        return [row for row in map(self.inbox_row, job_ids) if row is not None]
+
+    def inbox_row(self, job_id: int) -> InboxRow | None:
+        """Return a job that is still in the inbox, or None.
+
+        Its name is empty if another server has just taken it in.
+        """
+        found = self._execute(self._sql["inbox_row"], (job_id,)).fetchone()
+        return None if found is None else InboxRow._make(found)
+
+    def delete_from_inbox(self, job_id: int) -> None:
+        """Remove a job that was taken in."""
+        self._execute(self._sql["delete_from_inbox"], (job_id,))
+
+    def postpone_in_inbox(self, job_id: int, again: str) -> None:
+        """Let a job wait in the inbox until a timestamp."""
+        self._execute(self._sql["postpone_in_inbox"], (again, job_id))
 
     # --- pauses and drains -------------------------------------------------------------------------------
 

@@ -1,5 +1,21 @@
 -- Statements on the tables next to jobs, for use in a transaction. SQLite and PostgreSQL share them.
 
+-- name: due_in_inbox
+-- The next jobs that applications created in their own transactions.
+SELECT jobID, at, name, data, options, by, again FROM inbox WHERE again <= ? ORDER BY again, jobID LIMIT ?;
+
+-- name: inbox_row
+-- One of them.
+SELECT jobID, at, name, data, options, by, again FROM inbox WHERE jobID = ?;
+
+-- name: delete_from_inbox
+-- Remove one that was taken in.
+DELETE FROM inbox WHERE jobID = ?;
+
+-- name: postpone_in_inbox
+-- Let one wait.
+UPDATE inbox SET again = ? WHERE jobID = ?;
+
 -- name: insert_run
 -- Insert a run in progress.
 INSERT INTO runs (runID, jobID, name, attempt, cause, scheduledFor, started, worker, host, pid, lease, data, options,

@@ -24,7 +24,7 @@ from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksu
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
 
-VERSION = 7
+VERSION = 8
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
@@ -34,6 +34,7 @@ REBUILT = {
     4: ("jobs", "runs", "keys"),
     5: ("jobs", "runs", "keys"),
     6: (),
+    7: (),
 }
 """The tables to rebuild when migrating from a version. Views, triggers and indexes are always recreated."""
 

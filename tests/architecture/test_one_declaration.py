@@ -18,6 +18,7 @@ from bedrockjobs import commands, service
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.commands.base import Group, Role
 from bedrockjobs.engine.handlers.context import HANDLERS, handles
+from bedrockjobs.engine.handlers.inbox import TakeIn
 from bedrockjobs.engine.handlers.serving import PackOutput
 
 assert service.VERSION  # importing it is what imports all handlers
@@ -29,7 +30,7 @@ def by_name(kind: type[Command[Any]]) -> str:
 
 
 def test_every_command_has_a_handler_and_every_handler_a_command() -> None:
-    known = {*ALL, PackOutput}  # PackOutput is the server's own
+    known = {*ALL, PackOutput, TakeIn}  # the last two are the server's own
     without = [kind.__name__ for kind in known - HANDLERS.keys()]
     assert not without, "write a function marked @handles(...) in engine/handlers/, or a method of Views"
     assert HANDLERS.keys() == known, "a handler's command is not in a module of bedrockjobs/commands/"

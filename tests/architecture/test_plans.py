@@ -10,6 +10,7 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.engine import unit
 from bedrockjobs.engine.handlers.context import PLANS, plan_of
+from bedrockjobs.engine.handlers.inbox import TakeIn
 from bedrockjobs.engine.handlers.serving import PackOutput
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import AccessPlan
@@ -26,7 +27,7 @@ def asked(name: str) -> Names:
 
 
 def test_every_command_of_the_writer_has_a_plan_and_no_other() -> None:
-    known = {*WRITTEN, PackOutput}  # PackOutput is the server's own
+    known = {*WRITTEN, PackOutput, TakeIn}  # the last two are the server's own
     assert not [kind.__name__ for kind in known - PLANS.keys()], "give its @handles a plan"
     assert not [kind.__name__ for kind in PLANS.keys() - known], "only a command of the writer has a plan"
 

@@ -71,6 +71,10 @@ OF_OUTPUT = "sqlite_autoindex_output_1"
 """The index of the primary key of output, which is separate from the table because of its large rows."""
 
 RECORDS_INTENDED = {
+    "due_in_inbox": ("inbox", "inboxByAgain"),
+    "inbox_row": ("inbox", BY_ID),
+    "delete_from_inbox": ("inbox", BY_ID),
+    "postpone_in_inbox": ("inbox", BY_ID),
     "run_by_id": ("runs", BY_ID),
     "kept_of_job": ("runs", "runsByJob"),
     "trim_kept": ("runs", "runsKept"),

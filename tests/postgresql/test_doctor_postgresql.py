@@ -17,6 +17,8 @@ from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.inspection import Oldest, StandbyInfo, Tables
 from bedrockjobs.store.postgresql.schema import VERSION
 from bedrockjobs.store.postgresql.session import DatabaseSession
+from bedrockjobs.store.postgresql.sql_functions import SIGNATURE
+from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_functions
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 
 WELL = {"fsync": "on", "full_page_writes": "on", "synchronous_standby_names": "", "autovacuum": "on"}
@@ -86,6 +88,13 @@ def test_roles_that_may_connect_for_nothing_are_named(settings: Settings) -> Non
             f"GRANT USAGE ON SCHEMA {SCHEMA} TO stranger", f"REVOKE ALL ON SCHEMA {SCHEMA} FROM stranger"
         ):
             assert not wrong(doctor.findings(settings, None))
+        install_functions(TransferDatabase(CLUSTER.url, SCHEMA))
+        try:
+            assert wrong(doctor.findings(settings, None))
+            CLUSTER.do(f"GRANT EXECUTE ON FUNCTION {SCHEMA}.{SIGNATURE} TO stranger")
+            assert not wrong(doctor.findings(settings, None))
+        finally:
+            CLUSTER.do(f"DROP FUNCTION {SCHEMA}.{SIGNATURE}; REVOKE USAGE ON SCHEMA {SCHEMA} FROM PUBLIC")
 
 
 def known_to_citus(table: str, method: str, model: str, colocation: int) -> str:

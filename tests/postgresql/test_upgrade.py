@@ -220,12 +220,12 @@ def test_tables_of_older_versions_become_those_of_a_new_database(old: str) -> No
     assert versions() == [(NOW, OLDEST)]
 
 
-def test_tables_of_version_6_get_the_index_of_the_keys_of_jobs() -> None:
+def test_tables_of_version_6_get_the_index_of_the_keys_of_jobs_and_the_inbox() -> None:
     index = f"SELECT indexdef FROM pg_indexes WHERE schemaname = '{NAME}' ORDER BY indexname"
     with psycopg.connect(CLUSTER.url) as connection:
         before = connection.execute(index).fetchall()
     CLUSTER.do(
-        f"DROP INDEX {NAME}.keysByJob; UPDATE {NAME}.control SET version = 6;"
+        f"DROP INDEX {NAME}.keysByJob; DROP TABLE {NAME}.inbox; UPDATE {NAME}.control SET version = 6;"
         f"UPDATE {NAME}.meta SET value = '6' WHERE key = 'schemaVersion'"
     )
     old = opened()

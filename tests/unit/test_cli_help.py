@@ -80,7 +80,6 @@ OF_SEVERAL_KINDS = {
     "--job",  # a job, or its number alone where several may be given
     "--before",  # a moment, or what a page ended with
     "--after",  # what a page ended with
-    "--database",
     "--output-bytes",
 }
 """Options that mean something else, or take more, from one command to another."""

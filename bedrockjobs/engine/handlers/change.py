@@ -27,6 +27,7 @@ from bedrockjobs.engine.handlers.create import (
 )
 from bedrockjobs.engine.handlers.end import check_run, existing
 from bedrockjobs.engine.handlers.failing import repaired, resume_parent, stopped, unless_broken
+from bedrockjobs.engine.handlers.inbox import waiting_job
 from bedrockjobs.engine.handlers.take import with_due_before
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import has_due_run, with_repeat
@@ -52,6 +53,9 @@ def query_job(context: Context, command: QueryJob) -> Answer:
         return Answer(render_kept(run, context.unit.records.input_of(run.run_id), more))
     if held is not None and _is_seen(context, held.name):
         raise NotFound("No job with this jobID", held.after_end(command.job_id))
+    waiting = waiting_job(context, command.job_id)
+    if waiting is not None:
+        return Answer(render_with_state(waiting))
     return Answer(_shown(context, existing(context, command.job_id)))
 
 

@@ -17,6 +17,7 @@ from bedrockjobs.engine.handlers import families, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_amount
 from bedrockjobs.engine.handlers.failing import after_failure, resume_parent, stop_schedule, stopped
+from bedrockjobs.engine.handlers.inbox import refuse_waiting
 from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
 from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_get_jobs, then_names
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
@@ -313,6 +314,7 @@ def existing(context: Context, job_id: int) -> Job:
     """Return a job; raise NotFound."""
     job = context.unit.job(job_id)
     if job is None:
+        refuse_waiting(context, job_id)
         raise NotFound("No job with this jobID", f"jobID: there is no job {job_id}")
     return job
 

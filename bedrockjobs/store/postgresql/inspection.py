@@ -176,13 +176,23 @@ def notifications_arrive(url: str) -> bool:
 _STRANGERS = """
     SELECT rolname FROM pg_catalog.pg_roles
     WHERE rolcanlogin AND NOT rolsuper AND has_database_privilege(rolname, current_database(), 'CONNECT')
-    AND NOT coalesce(has_schema_privilege(rolname, to_regnamespace(quote_ident($1))::oid, 'USAGE'), false)
+    AND NOT EXISTS (
+        SELECT FROM pg_catalog.pg_namespace,
+            aclexplode(coalesce(nspacl, acldefault('n', nspowner))) AS granted
+        WHERE pg_namespace.oid = to_regnamespace(quote_ident($1)) AND granted.privilege_type = 'USAGE'
+        AND granted.grantee <> 0 AND pg_has_role(rolname, granted.grantee, 'USAGE')
+    ) AND NOT coalesce(has_function_privilege(
+        rolname, to_regprocedure(quote_ident($1) || '.create_job(text, jsonb, jsonb)')::oid, 'EXECUTE'
+    ), false)
     ORDER BY rolname
 """
 
 
 def strangers(session: DatabaseSession, schema: str) -> list[str]:
-    """Return the roles that may connect to the database but may not use our schema."""
+    """Return the roles that may connect to the database but may not use our schema.
+
+    Everybody may look up the SQL function there, so it counts only if they may execute it.
+    """
     return [name for (name,) in session.run_statements([(_STRANGERS, (schema,))])[0]]
 
 

@@ -20,9 +20,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock
-from bedrockjobs.base.config import PG_CONNECT_S_MAX, SERVER_GONE_S, WORKERS_MAX
+from bedrockjobs.base.config import (
+    INBOX_BYTES_MAX,
+    INBOX_ROWS_MAX,
+    PG_CONNECT_S_MAX,
+    SERVER_GONE_S,
+    WORKERS_MAX,
+)
 from bedrockjobs.base.wire import moment_of, timestamp_ms
-from bedrockjobs.job.rows import EventRow
+from bedrockjobs.job.rows import EventRow, InboxRow
 from bedrockjobs.store import statements
 from bedrockjobs.store.base import StoreAway, StoreConflict, StoreError
 from bedrockjobs.store.peers import (
@@ -363,6 +369,7 @@ class PostgreSQLPeers:
             (PEER_SQL["part"], (changes.left,)),
             (PEER_SQL["lost_workers"], (now,)),
             *_POLLS,
+            (PEER_SQL["inbox_due"], (now,)),
         ]
         met: list[Row] = []
         try:
@@ -376,7 +383,7 @@ class PostgreSQLPeers:
             for worker in changes.workers:
                 met += await self._meet_alone(worker)
             results = await self._run_statements(rest)
-        parted, silent, servers, workers, runs = results
+        parted, silent, servers, workers, runs, inbox = results
         return PeerState(
             [name for name, new in met if new],
             [name for (name,) in (*parted, *silent)],
@@ -384,6 +391,7 @@ class PostgreSQLPeers:
             [ServerRow._make(row) for row in servers],
             [WorkerRow._make(row) for row in workers],
             [OpenRunRow._make(row) for row in runs],
+            inbox=bool(inbox),
         )
 
     async def _meet_alone(self, worker: WorkerRow) -> list[Row]:
@@ -400,6 +408,12 @@ class PostgreSQLPeers:
                 self._refused.add(worker.name)
                 log.warning("the other servers are not notified of the worker %r: %s", worker.name, error)
             return []
+
+    async def inbox(self) -> list[InboxRow]:
+        """Return the next jobs of the inbox; raises StoreError."""
+        now = timestamp_ms(self._clock.now())
+        (rows,) = await self._run_statements([(PEER_SQL["inbox"], (now, INBOX_ROWS_MAX, INBOX_BYTES_MAX))])
+        return [InboxRow._make(row) for row in rows]
 
     async def move_clock(self, moment: str) -> str:
         """Advance the test clock of the database; return its time. Raises StoreError."""

@@ -74,6 +74,17 @@ SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots
 -- The runs in progress.
 SELECT runID, jobID, worker, lease, stop FROM runs WHERE status = 'running';
 
+-- name: inbox_due
+-- Whether there are jobs to take in from the inbox.
+SELECT true FROM inbox WHERE again <= $1 LIMIT 1;
+
+-- name: inbox
+-- The next jobs that applications created in their own transactions, up to a number and a size.
+SELECT jobID, at, name, data, options, by, again FROM (
+    SELECT *, sum(octet_length(data)) OVER (ORDER BY again, jobID) - octet_length(data) AS before
+    FROM (SELECT * FROM inbox WHERE again <= $1 ORDER BY again, jobID LIMIT $2) AS next
+) AS next WHERE before < $3 ORDER BY again, jobID;
+
 -- name: move_clock
 -- Advance the test clock, never back; returns its time.
 UPDATE control SET clock = greatest(clock, $1) WHERE clock <> '' RETURNING clock;

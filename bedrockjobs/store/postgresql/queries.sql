@@ -125,6 +125,20 @@ SELECT run.* FROM unnest($1::bigint[]) AS asked (gone) CROSS JOIN LATERAL (
     SELECT {run}, data, options, priority FROM runs WHERE jobID = asked.gone ORDER BY runID DESC LIMIT 1
 ) AS run WHERE run.kept <> '' AND (SELECT true FROM jobs WHERE jobs.jobID = asked.gone) IS NULL;
 
+-- name: in_inbox
+-- Those of some jobs that are still in the inbox.
+SELECT jobID, at, name, data, options, by, again FROM inbox WHERE jobID = ANY ($1::bigint[]);
+
+-- name: claim_in_inbox
+-- Lock those of some jobs that are still in the inbox and that no other server takes in.
+SELECT jobID, at, name, data, options, by, again FROM inbox WHERE jobID = ANY ($1::bigint[])
+    ORDER BY jobID FOR UPDATE SKIP LOCKED;
+
+-- name: inbox_or_job
+-- A job of the inbox; only its jobID if it was taken in since the unit looked for the job.
+SELECT jobID, at, name, data, options, by, again FROM inbox WHERE jobID = $1
+UNION ALL SELECT jobID, '', '', '', '', '', '' FROM jobs WHERE jobID = $1;
+
 -- name: shown_job
 -- A job, without a lock.
 SELECT {row} FROM jobs WHERE jobID = $1;

@@ -6,14 +6,14 @@ Raising the epoch makes all servers drop their cached pauses, drains, tokens and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from typing_extensions import override
 
 from bedrockjobs.base.glob import anchored_regex, literal_prefix
 from bedrockjobs.job.limits import Limit, Retention
-from bedrockjobs.job.rows import JobOfKey, PauseRow, RunGiven, RunRow
+from bedrockjobs.job.rows import InboxRow, JobOfKey, PauseRow, RunGiven, RunRow
 from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
 from bedrockjobs.store.postgresql.locks import AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Row, Statement, columns
@@ -52,6 +52,8 @@ class PostgreSQLRecords(Records):
         """The job of a key, and when the key was stored."""
         self._kept: dict[int, tuple[RunRow, RunGiven]] | None = None
         """The kept runs of jobs that are gone, by jobID, if a lookup has read them."""
+        self._inbox: dict[int, InboxRow] = {}
+        """The jobs that a lookup has found in the inbox."""
 
     # --- between units -----------------------------------------------------------------------------------
 
@@ -82,8 +84,9 @@ class PostgreSQLRecords(Records):
         self._fingerprints = {"job": [], "run": []}
         self._kept = None
 
-    def look_up(self, job_ids: Iterable[int], used: list[Row], kept: list[Row]) -> None:
-        """Store what a lookup has read of some jobs: their unique keys, and the kept runs of those gone."""
+    def look_up(self, job_ids: Iterable[int], used: list[Row], kept: list[Row], inbox: list[Row]) -> None:
+        """Store what a lookup has read of some jobs: unique keys, kept runs of those gone, and the inbox."""
+        self._inbox = {row[0]: InboxRow._make(row) for row in inbox}
         self.read_ahead((), [], (), job_ids, used)
         self._kept = {}
         for row in kept:
@@ -115,6 +118,20 @@ class PostgreSQLRecords(Records):
         self._held |= {
             job_id: (key, holds) for key, job_id, _, _, holds in used if job_id in self._held and holds
         }
+
+    # --- the inbox ---------------------------------------------------------------------------------------
+
+    @override
+    def claim_in_inbox(self, job_ids: Sequence[int]) -> list[InboxRow]:
+        (rows,) = self._transaction.run_statements((SQL["claim_in_inbox"], (list(job_ids),)))
+        return [InboxRow._make(row) for row in rows]
+
+    @override
+    def inbox_row(self, job_id: int) -> InboxRow | None:
+        if self._kept is not None:
+            return self._inbox.get(job_id)
+        (rows,) = self._transaction.run_statements((SQL["inbox_or_job"], (job_id,)))
+        return InboxRow._make(rows[0]) if rows else None
 
     # --- runs and their output ---------------------------------------------------------------------------
 

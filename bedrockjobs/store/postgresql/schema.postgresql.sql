@@ -171,6 +171,19 @@ CREATE TABLE keys (
 CREATE INDEX keysByAge ON keys (created) WHERE holds = '';
 CREATE INDEX keysByJob ON keys (jobID) WHERE holds <> '';
 
+CREATE TABLE inbox (
+    jobID   bigint NOT NULL PRIMARY KEY,
+    at      text   COLLATE "C" NOT NULL,
+    name    text   COLLATE "C" NOT NULL,
+    data    text   COLLATE "C" NOT NULL DEFAULT '{}',
+    options text   COLLATE "C" NOT NULL DEFAULT '{}',
+    by      text   COLLATE "C" NOT NULL DEFAULT '',
+    again   text   COLLATE "C" NOT NULL DEFAULT ''
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0);
+
+CREATE INDEX inboxByAgain ON inbox (again, jobID);
+
 CREATE TABLE pauses (
     pattern text COLLATE "C" NOT NULL PRIMARY KEY,
     by      text COLLATE "C" NOT NULL DEFAULT '',
@@ -317,6 +330,6 @@ CREATE TABLE workers (
     quiet     boolean NOT NULL
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch, version) VALUES (1, 7);
+INSERT INTO control (epoch, version) VALUES (1, 8);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '6'),
     ('lockSalt', gen_random_uuid()::text);

@@ -23,7 +23,7 @@ from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
 log = logging.getLogger(__name__)
 
-VERSION = 7
+VERSION = 8
 """The version of ``schema.postgresql.sql`` and of this server; the same as on SQLite."""
 
 
@@ -51,6 +51,7 @@ STEPS: tuple[Step, ...] = (
     Step(5, 5, _read("step_5.sql")),
     Step(6, 6, _read("step_6.sql")),
     Step(7, 6, _read("step_7.sql")),
+    Step(8, 6, _read("step_8.sql")),
 )
 """All steps since version 4, the first for PostgreSQL. Version 5 added tokens, which older servers would not
 check. Version 6 changed the advisory lock keys."""

@@ -20,7 +20,7 @@ from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.job.quarantine import HOLD_PATTERN
 from bedrockjobs.store.base import StoreAway, StoreConflict, StoreError
-from bedrockjobs.store.postgresql import schema
+from bedrockjobs.store.postgresql import schema, sql_functions
 from bedrockjobs.store.postgresql.engine import SCHEMA
 from bedrockjobs.store.postgresql.locks import SALT
 from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements, fault_of
@@ -49,6 +49,7 @@ from bedrockjobs.store.transfer import (
     check_copy,
     copy_rows,
     mark_moved,
+    moved_refusal,
     new_queue,
     open_source,
     unmark_moved,
@@ -493,3 +494,18 @@ def hold_queue(database: TransferDatabase, by: str, reason: str, now: str) -> No
             ]
         )
         session.commit([("COMMIT", ())])
+
+
+def install_functions(database: TransferDatabase) -> bool:
+    """Create the tables, if there are none, and the SQL functions; return whether these are new.
+
+    Servers may use the queue meanwhile. Raises StoreError, SchemaError for a version that this one cannot
+    migrate, TransferError if the queue was moved.
+    """
+    with closing(database.open()) as session, session.transaction("READ COMMITTED"):
+        schema.ensure(session, database.schema)
+        if place := schema.check_tables(session):
+            raise TransferError(moved_refusal(place))
+        new = sql_functions.install(session, database.schema)
+        session.commit([("COMMIT", ())])
+        return new

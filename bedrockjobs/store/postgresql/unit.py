@@ -703,12 +703,13 @@ class PostgreSQLRowReader:
         session, rows = self._opened()
         job_ids = _all(plan.jobs for plan in plans)
         try:
-            _, jobs, used, kept, _ = session.run_statements(
+            _, jobs, used, kept, inbox, _ = session.run_statements(
                 [
                     (SQL["begin_reading"], ()),
                     (SQL["shown_jobs"], (job_ids,)),
                     (SQL["keys_ahead"], ([], _all(plan.key_holders for plan in plans))),
                     (SQL["kept_of_jobs"], (job_ids,)),
+                    (SQL["in_inbox"], (job_ids,)),
                     (SQL["commit"], ()),
                 ]
             )
@@ -716,7 +717,7 @@ class PostgreSQLRowReader:
             session.close()
             raise
         rows.read(self._clock.now(), jobs)
-        rows.records.look_up(job_ids, used, kept)
+        rows.records.look_up(job_ids, used, kept, inbox)
         return cast(Unit, rows)
 
     def end(self) -> None:

@@ -1,0 +1,99 @@
+"""Takes in what applications created in their own transactions, as soon as a server hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from bedrockjobs.base.config import INBOX_AGAIN_S_MIN
+from bedrockjobs.base.errors import CommandError
+from bedrockjobs.engine.handlers.inbox import TakeIn
+from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.job.rows import InboxRow
+from bedrockjobs.store.base import StoreError
+
+log = logging.getLogger(__name__)
+
+Submit = Callable[[TakeIn, Callable[[Outcome], bool]], Submission]
+
+
+class Inbox:
+    """Reads the inbox of a database, and has its jobs created until it is empty.
+
+    All servers of a database do so at once; a row that another server has locked is left to it.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[Sequence[InboxRow]]], submit: Submit) -> None:
+        """Get the next rows from ``read``, and pass commands to ``submit``."""
+        self._read, self._submit = read, submit
+        self._wanted, self._closed = False, True
+        self._task: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look into the inbox."""
+        self._closed = False
+        self.soon()
+
+    def soon(self) -> None:
+        """Look into the inbox soon, if it was started."""
+        self._wanted = not self._closed
+        if self._wanted and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def close(self) -> None:
+        """Stop; what is left in the inbox is for another server, or the next one."""
+        self._closed, self._wanted = True, False
+        if self._later is not None:
+            self._later.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _work(self) -> None:
+        while self._wanted:
+            self._wanted = False
+            try:
+                rows = await self._read()
+                if rows and await self._take_in(rows):
+                    self._wanted = not self._closed
+            except StoreError as error:  # the next exchange with the other servers looks again
+                log.warning("the inbox cannot be read: %s", error)
+            except CommandError as error:  # stopping, or full
+                log.warning("jobs wait in the inbox: %s", error)
+
+    async def _take_in(self, rows: Sequence[InboxRow]) -> bool:
+        """Take rows in; if that fails, each by itself, so that none is held up by another.
+
+        Return whether to look again at once.
+        """
+        if await self._done(TakeIn(rows=list(rows), postponed=[])) is None:
+            return True
+        for row in rows:
+            refused = await self._done(TakeIn(rows=[row], postponed=[]))
+            if refused is None:
+                continue
+            log.error("job %d (%s) waits in the inbox: %s", row.job_id, row.name, refused)
+            if await self._done(TakeIn(rows=[row], postpone=True, postponed=[])) is not None:
+                return False  # the database is away
+        return True
+
+    async def _done(self, command: TakeIn) -> CommandError | None:
+        """Execute a command; return the error that it was refused with, if any."""
+        done = asyncio.get_running_loop().create_future()
+
+        def deliver(outcome: Outcome) -> bool:
+            if not done.done():
+                done.set_result(outcome)
+            return True
+
+        self._submit(command, deliver)
+        outcome = await done
+        if command.postponed and self._later is None and not self._closed:
+            self._later = asyncio.get_running_loop().call_later(INBOX_AGAIN_S_MIN, self._look_again)
+        return outcome if isinstance(outcome, CommandError) else None
+
+    def _look_again(self) -> None:
+        self._later = None
+        self.soon()
