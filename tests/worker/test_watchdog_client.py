@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 
@@ -362,3 +362,51 @@ def test_watchdog_and_guards_import_little():
     imported = set(found.stdout.split())
     assert "bedrock_worker.run.guard" in imported
     assert not imported & {"bedrock_worker.functions", "dataclasses", "inspect", "pathlib", "threading"}
+
+
+LEFT = """
+import os, signal, socket, time
+from bedrock_worker.run import watchdog
+
+class Killed(watchdog.Watchdog):
+    def _guard(self, control, folder):
+        for _ in range(3):
+            if os.fork():
+                break
+            os.setsid()
+            os.write(1, b"%d " % os.getpid())
+        else:
+            os.write(1, b"\\n")
+            os.write(tells, b"all there")
+        if os.getppid() == parent:
+            os.read(told, 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(1000)
+
+parent = os.getpid()
+told, tells = os.pipe()
+watchdog.ROUND_S, watchdog.ROUNDS_MAX = 0.0, 10**9  # each is over after its first look, as on a busy machine
+worker, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+socket.send_fds(ours, [b"guard"], [tells])
+ours.close()
+Killed(worker, adopts=True).fork_guards()
+"""
+"""A guard that is killed while its run has children, which have children, as its worker dies."""
+
+
+def test_what_a_killed_guard_left_is_killed_however_long_it_takes_to_end(tmp_path):
+    code = CODE.partition("from bedrock_worker.run.watchdog")[0] + LEFT
+    folder = str(Path(bedrock_worker.__file__).parent)
+    command = [sys.executable, "-I", "-S", "-c", code, folder, "adopts"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        left = []
+        try:
+            left = [int(pid) for pid in process.stdout.readline().split()]
+            assert len(left) == 3
+            assert process.wait(DEADLINE_S) == 0
+            assert gone(*left)
+        finally:
+            process.kill()
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

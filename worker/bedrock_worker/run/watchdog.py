@@ -22,6 +22,9 @@ from bedrock_worker.run.guard import FAULT, Guard
 ROUND_S = 0.5
 """Time spent on killing what a killed guard left; other requests wait meanwhile."""
 
+ROUNDS_MAX = 10
+"""Rounds of killing, between which requests are served: the kernel, or another user, may hold a process."""
+
 FOLDER_BYTES = 4_096
 """Shared memory in which a guard stores the path of its run's folder (``PATH_MAX``)."""
 
@@ -38,6 +41,8 @@ class Watchdog:
         """Shared memory with the folder of each guard's run, by process id."""
         self._left: list[bytes] = []
         """Folders of killed guards, which the worker removes unless it dies first."""
+        self._rounds_left = 0
+        """Further rounds in which to kill what killed guards left."""
         self._poll = select.poll()
 
     def fork_guards(self) -> None:
@@ -50,8 +55,8 @@ class Watchdog:
         self._poll.register(children, select.POLLIN)
         self._poll.register(self._worker, select.POLLIN)
         there = True
-        while there or self._guards:
-            for handle, _ in self._poll.poll():
+        while there or self._guards or self._rounds_left:
+            for handle, _ in self._poll.poll(ROUND_S * 1_000 if self._rounds_left else None):
                 if handle == children:
                     with suppress(BlockingIOError):
                         os.read(children, kernel.READ_BYTES)
@@ -62,6 +67,8 @@ class Watchdog:
                     there = False
                     self._poll.unregister(self._worker)
                     self._remove_leftover_folders()
+            if self._rounds_left:
+                self._end_rest()
 
     def _end_stops(self) -> None:
         """Resume stopped guards: nothing else enforces the time limits of their runs."""
@@ -85,7 +92,8 @@ class Watchdog:
             group = None if self._parent_group is None else kernel.ControlGroup(self._parent_group, pid)
             if group is not None:
                 group.kill()
-            kernel.end_children(set(self._guards.values()), seconds=ROUND_S)
+            if kernel.end_children(set(self._guards.values()), seconds=ROUND_S):
+                self._rounds_left = ROUNDS_MAX
             if group is not None:
                 group.remove()
         folder = self._folders.pop(pid)
@@ -98,6 +106,11 @@ class Watchdog:
         if status:
             with suppress(OSError):  # the worker is gone, or reads nothing
                 self._worker.send(b"%d" % pid, socket.MSG_DONTWAIT)
+
+    def _end_rest(self) -> None:
+        """Kill what is left: on a busy machine a process ends late, and only then are its children ours."""
+        left = kernel.end_children(set(self._guards.values()), seconds=ROUND_S)
+        self._rounds_left = self._rounds_left - 1 if left else 0
 
     def _remove_leftover_folders(self) -> None:
         """Remove the folders that the dead worker did not remove."""
