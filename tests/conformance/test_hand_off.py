@@ -268,12 +268,15 @@ WIDER: dict[str, tuple[object, str, object]] = {
 }
 """The conditions of the fast path, each of which is removed in turn."""
 
+FIRST = {"special job": 45}
+"""The first history to play, unless the first of all: few take what is special in the way that differs."""
+
 
 @pytest.mark.parametrize("condition", WIDER)
 def test_a_history_differs_without(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*WIDER[condition])
     with pytest.raises((AssertionError, ServerFault, sqlite3.Error)):
-        any(map(compare, range(FOUND_WITHIN)))
+        any(map(compare, range(FIRST.get(condition, 0), FOUND_WITHIN)))
 
 
 def test_a_job_that_is_due_goes_first(server: Server) -> None:

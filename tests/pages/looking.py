@@ -33,6 +33,12 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 AXE_OPTIONS = "resultTypes: ['violations'], selectors: false, preload: false"
 """A fault is shown by its HTML, and no page has sounds or style sheets from elsewhere: half the time."""
 
+SERIOUS = """({violations}) => violations
+    .filter(({impact}) => ["serious", "critical"].includes(impact))
+    .flatMap(({id, nodes}) => nodes.map(({html, failureSummary}) =>
+        `${id}: ${html.slice(0, 150)} ${failureSummary.slice(0, 300)}`))"""
+"""Takes what axe complains of out of its answer, which takes as long to be sent as to be found."""
+
 STATE_EACH = examples(3, night=1)
 """By day axe checks one test's states of a page in so many, and each page in ``test_every_page.py``."""
 
@@ -98,25 +104,26 @@ async def whole(page: Page) -> None:
     await expect(page.locator('[hx-trigger^="load"]:empty')).to_have_count(0, timeout=PARTS_MS)
 
 
-async def check(page: Page, *, always: bool = False) -> None:
+THEMES = ("light", "dark")
+
+
+async def check(page: Page, theme: str = "") -> None:
     """Fail if axe-core finds a serious accessibility problem, in the light theme and in the dark one.
 
-    The dark theme differs from the light one in colors only, so only their contrast is checked again. By day
-    that is done for the pages of ``test_every_page.py`` alone, which ask for it (``always``).
+    By day only one theme is checked: the light one in some of the tests, or ``theme``, which
+    ``test_every_page.py`` asks for. At night both are; as they differ in colors only, the second time only
+    contrast is.
     """
     await whole(page)
-    if not always and crc32(os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].encode()) % STATE_EACH:
+    if not theme and crc32(os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].encode()) % STATE_EACH:
         return
-    dark = always or PROFILE == "random"
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(AXE)
-    for theme, rules in (("light", ""), ("dark", ", runOnly: ['color-contrast']"))[: 1 + dark]:
-        await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        found = await page.evaluate(f"axe.run(document, {{{AXE_OPTIONS}{rules}}})")
-        serious = [
-            f"{finding['id']}: {node['html'][:150]} {node['failureSummary'][:300]}"
-            for finding in found["violations"]
-            if finding["impact"] in ("serious", "critical")
-            for node in finding["nodes"]
-        ]
-        assert not serious, f"{theme}: {serious}"
+    first = theme or THEMES[0]
+    for scheme in sorted(THEMES, key=lambda scheme: scheme != first)[
+        : len(THEMES) if PROFILE == "random" else 1
+    ]:
+        rules = "" if scheme == first else ", runOnly: ['color-contrast']"
+        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        serious = await page.evaluate(f"axe.run(document, {{{AXE_OPTIONS}{rules}}}).then({SERIOUS})")
+        assert not serious, f"{scheme}: {serious}"
