@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from time import monotonic
 from typing import Any
 
+import psycopg
 import pytest
 
 from bedrockjobs import commands as c
@@ -16,8 +18,10 @@ from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.unit import perform
 from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.job.take_request import TakeRequest, names_from
+from bedrockjobs.store.postgresql.sql_functions import SIGNATURE
+from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_functions
 from tests.conformance.engine import START, PostgreSQLQueue
-from tests.postgresql.cluster import CLUSTER
+from tests.postgresql.cluster import CLUSTER, SCHEMA
 
 DEADLINE_S = 20
 """Time in which whatever a test waits for has happened, on a machine that does other things too."""
@@ -92,3 +96,25 @@ def until_blocked(watcher: Server, count: int = 1) -> None:
     deadline = monotonic() + DEADLINE_S
     while watcher.value(BLOCKED) < count:
         assert monotonic() < deadline, "nobody waits"
+
+
+ROLE = "shop"
+
+
+@pytest.fixture
+def sql_function() -> Iterator[None]:
+    """Provide an empty database with the function, and a role that may do nothing else."""
+    CLUSTER.engine().close()
+    CLUSTER.do(f"DELETE FROM {SCHEMA}.inbox")
+    install_functions(TransferDatabase(CLUSTER.url, SCHEMA))
+    CLUSTER.do(f"DROP ROLE IF EXISTS {ROLE}")
+    CLUSTER.do(f"CREATE ROLE {ROLE} LOGIN")
+    CLUSTER.do(f"GRANT EXECUTE ON FUNCTION {SCHEMA}.{SIGNATURE} TO {ROLE}")
+    yield
+    CLUSTER.do(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}; DROP FUNCTION {SCHEMA}.{SIGNATURE}")
+    CLUSTER.do(f"REVOKE USAGE ON SCHEMA {SCHEMA} FROM PUBLIC")
+
+
+def application(role: str = ROLE) -> closing[psycopg.Connection[tuple[Any, ...]]]:
+    """Connect as an application, without autocommit."""
+    return closing(psycopg.connect(CLUSTER.url, user=role))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from datetime import timedelta
 from time import monotonic
@@ -32,31 +32,15 @@ from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_func
 from tests.conformance.engine import START
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-from tests.postgresql.conftest import DEADLINE_S
+from tests.postgresql.conftest import DEADLINE_S, ROLE, application
 from tests.postgresql.conftest import Server as ServerOf
 from tests.runs.test_options import ALL
 
 Start = Callable[..., Awaitable[Live]]
 
-ROLE = "shop"
-
 
 @pytest.fixture
-def database() -> Iterator[None]:
-    """Provide an empty database with the function, and a role that may do nothing else."""
-    CLUSTER.engine().close()
-    CLUSTER.do(f"DELETE FROM {SCHEMA}.inbox")
-    install_functions(TransferDatabase(CLUSTER.url, SCHEMA))
-    CLUSTER.do(f"DROP ROLE IF EXISTS {ROLE}")
-    CLUSTER.do(f"CREATE ROLE {ROLE} LOGIN")
-    CLUSTER.do(f"GRANT EXECUTE ON FUNCTION {SCHEMA}.{sql_functions.SIGNATURE} TO {ROLE}")
-    yield
-    CLUSTER.do(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}; DROP FUNCTION {SCHEMA}.{sql_functions.SIGNATURE}")
-    CLUSTER.do(f"REVOKE USAGE ON SCHEMA {SCHEMA} FROM PUBLIC")
-
-
-@pytest.fixture
-async def start(database: None) -> AsyncIterator[Start]:
+async def start(sql_function: None) -> AsyncIterator[Start]:
     """Return a function that starts a server with a name."""
     async with AsyncExitStack() as stack:
 
@@ -68,11 +52,6 @@ async def start(database: None) -> AsyncIterator[Start]:
             return Live(server, stack)
 
         yield start
-
-
-def application(role: str = ROLE) -> closing[psycopg.Connection[tuple[Any, ...]]]:
-    """Connect as an application, without autocommit."""
-    return closing(psycopg.connect(CLUSTER.url, user=role))
 
 
 def created(connection: psycopg.Connection[Any], name: str, data: str = "{}", options: str = "{}") -> int:
@@ -196,7 +175,7 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "data", "options", "words"), BAD, ids=[words[:30] for *_, words in BAD])
 def test_bad_arguments_are_refused_with_the_attribute(
-    database: None, name: str, data: str, options: str, words: str
+    sql_function: None, name: str, data: str, options: str, words: str
 ) -> None:
     with application() as mine, pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
         created(mine, name, data, options)
@@ -224,7 +203,7 @@ async def test_dates_are_those_of_create_job(start: Start) -> None:
             assert shown["nextRun"] <= expected["nextRun"]
 
 
-def test_a_role_with_only_this_right_can_do_nothing_else(database: None) -> None:
+def test_a_role_with_only_this_right_can_do_nothing_else(sql_function: None) -> None:
     with application() as mine:
         assert created(mine, "n") > 0
         mine.commit()
@@ -243,14 +222,14 @@ def test_a_role_with_only_this_right_can_do_nothing_else(database: None) -> None
             mine.rollback()
 
 
-def test_a_role_without_the_right_is_refused(database: None) -> None:
+def test_a_role_without_the_right_is_refused(sql_function: None) -> None:
     CLUSTER.do(f"REVOKE EXECUTE ON FUNCTION {SCHEMA}.{sql_functions.SIGNATURE} FROM {ROLE}")
     with application() as mine, pytest.raises(psycopg.errors.InsufficientPrivilege) as caught:
         created(mine, "n")
     assert str(caught.value).startswith("permission denied for function create_job")
 
 
-def test_the_function_uses_no_object_of_its_caller(database: None) -> None:
+def test_the_function_uses_no_object_of_its_caller(sql_function: None) -> None:
     with application() as mine:
         columns = "jobID bigint, at text, name text, data text, options text, by text"
         mine.execute(f"CREATE TEMPORARY TABLE inbox ({columns})")
@@ -262,20 +241,20 @@ def test_the_function_uses_no_object_of_its_caller(database: None) -> None:
     assert in_inbox() == 1
 
 
-def test_a_read_only_transaction_is_refused(database: None) -> None:
+def test_a_read_only_transaction_is_refused(sql_function: None) -> None:
     with application() as mine:
         mine.read_only = True
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             created(mine, "n")
 
 
-def test_installing_again_keeps_the_rights(database: None) -> None:
+def test_installing_again_keeps_the_rights(sql_function: None) -> None:
     assert install_functions(TransferDatabase(CLUSTER.url, SCHEMA)) is False
     with application() as mine:
         assert created(mine, "n") > 0
 
 
-def test_a_moved_queue_takes_no_job(database: None) -> None:
+def test_a_moved_queue_takes_no_job(sql_function: None) -> None:
     CLUSTER.do(f"INSERT INTO {SCHEMA}.meta (key, value) VALUES ('movedTo', 'jobs.db')")
     try:
         with application() as mine, pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as caught:
@@ -376,7 +355,7 @@ async def test_a_row_that_fails_holds_up_no_other(start: Start) -> None:
     assert (await server.http("QueryJob", {"jobID": there})).json["name"] == "there"
 
 
-def test_little_is_taken_in_at_once(database: None) -> None:
+def test_little_is_taken_in_at_once(sql_function: None) -> None:
     size = INBOX_BYTES_MAX // 2
     with application() as mine:
         job_ids = [created(mine, "n", f'{{"a": "{"x" * (size - 100)}"}}') for _ in range(4)]
@@ -391,7 +370,9 @@ def test_little_is_taken_in_at_once(database: None) -> None:
 @pytest.mark.parametrize(
     ("waited_s", "pause_s"), [(0, INBOX_AGAIN_S_MIN), (20, 20), (7_200, INBOX_AGAIN_S_MAX)]
 )
-def test_a_row_waits_again_as_long_as_it_has_waited(database: None, waited_s: float, pause_s: float) -> None:
+def test_a_row_waits_again_as_long_as_it_has_waited(
+    sql_function: None, waited_s: float, pause_s: float
+) -> None:
     clock = ManualClock(START)
     put_by_hand(9, "n")
     row = InboxRow(9, timestamp_ms(START - timedelta(seconds=waited_s)), "n", "{}", "{}", "")

@@ -27,6 +27,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
+    overload,
 )
 
 from bedrock_worker.arguments import RESULT, Arguments, WrongArguments
@@ -154,6 +155,7 @@ class _Declared(Generic[P, R]):
         self._options = dict(options)
         self._zone = "UTC"
         self._client: Client | AsyncClient | None = None
+        self._connection: object = None
 
     @property
     def arguments(self) -> Arguments:
@@ -166,12 +168,15 @@ class _Declared(Generic[P, R]):
         client: Client | AsyncClient | None = None,
         zone: str | None = None,
         backoff: Delay | None = None,
+        connection: object = None,
         **options: Unpack[EnqueueOptions],
     ) -> Self:
         """Return a copy of the function with other job options.
 
         ``client`` is a Client for ``enqueue`` or an AsyncClient for ``aenqueue``. ``zone`` is the time zone
-        of ``schedule``. The others are attributes of CreateJob: ``using(retries=3)``.
+        of ``schedule``. With ``connection``, a connection to PostgreSQL of psycopg, asyncpg, SQLAlchemy or
+        Django, jobs are created in the transaction that is open there. The others are attributes of
+        CreateJob: ``using(retries=3)``.
         """
         before = self._options
         if {"delay", "first_run"} & options.keys():  # one replaces the other
@@ -180,30 +185,56 @@ class _Declared(Generic[P, R]):
         configured = type(self)(self.function, self.pattern, {**before, **given})
         configured._client = self._client if client is None else client
         configured._zone = self._zone if zone is None else zone
+        configured._connection = self._connection if connection is None else connection
         return configured
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+
+    @overload
+    def enqueue(self, *args: Any, connection: object, **kwargs: Any) -> Handle[R]: ...
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Handle[R]:
         """Create a job that calls the function with these arguments, and return its handle.
 
-        Raises InvalidCommand for arguments that do not match, and the errors of ``Client.call``.
+        With ``connection``, as in ``using``, it is created in the transaction that is open there; a function
+        with a parameter of this name needs ``using``. Raises InvalidCommand for arguments that do not match,
+        and the errors of ``Client.call``.
         """
         from bedrockjobs.commands import CreateJob
 
+        connection = self._own_connection(kwargs)
         command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
         if (receiver := _receiver()) is not None:
             handle: Handle[R] = receiver.enqueue(self, [command])[0]
             return handle
+        if connection is not None:
+            from bedrock_worker import own_transaction
+
+            return self._handle(own_transaction.create(connection, command), created=True)
         reply = self._blocking().call(command)
         return self._handle(reply.job_id, created=reply.created is not False)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]:
+    @overload
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]: ...
+
+    @overload
+    async def aenqueue(self, *args: Any, connection: object, **kwargs: Any) -> AsyncHandle[R]: ...
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> AsyncHandle[R]:
         """Create a job like ``enqueue``, without blocking."""
         from bedrockjobs.commands import CreateJob
 
+        connection = self._own_connection(kwargs)
         command = CreateJob(**self._enqueued_with(self._data(args, kwargs)))
         if (receiver := _receiver()) is not None:
             handle: AsyncHandle[R] = (await receiver.aenqueue(self, [command]))[0]
             return handle
+        if connection is not None:
+            from bedrock_worker import own_transaction
+
+            job_id = await own_transaction.create_async(connection, command)
+            return self._ahandle(job_id, created=True)
         async with _asynchronous(self._client) as client:
             reply = await client.call(command)
         return self._ahandle(reply.job_id, created=reply.created is not False)
@@ -220,6 +251,11 @@ class _Declared(Generic[P, R]):
             return []
         if (receiver := _receiver()) is not None:
             return receiver.enqueue(self, jobs)
+        if self._connection is not None:
+            from bedrock_worker import own_transaction
+
+            made = [own_transaction.create(self._connection, job) for job in jobs]
+            return [self._handle(job_id, created=True) for job_id in made]
         reply = self._blocking().call(CreateJobs(jobs=jobs))
         return [self._handle(job_id, created=created) for job_id, created in _created(reply)]
 
@@ -232,6 +268,11 @@ class _Declared(Generic[P, R]):
             return []
         if (receiver := _receiver()) is not None:
             return await receiver.aenqueue(self, jobs)
+        if self._connection is not None:
+            from bedrock_worker import own_transaction
+
+            made = [await own_transaction.create_async(self._connection, job) for job in jobs]
+            return [self._ahandle(job_id, created=True) for job_id in made]
         async with _asynchronous(self._client) as client:
             reply = await client.call(CreateJobs(jobs=jobs))
         return [self._ahandle(job_id, created=created) for job_id, created in _created(reply)]
@@ -277,6 +318,12 @@ class _Declared(Generic[P, R]):
 
     def _ahandle(self, job_id: int, *, created: bool) -> AsyncHandle[R]:
         return AsyncHandle(job_id, self.arguments, self._client, created=created)
+
+    def _own_connection(self, kwargs: dict[str, Any]) -> object:
+        """Return the connection for a job, and remove it from the arguments of the function."""
+        if "connection" in kwargs and not self.arguments.has("connection"):
+            return kwargs.pop("connection")
+        return self._connection
 
     def _data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:
