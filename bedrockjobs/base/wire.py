@@ -4,14 +4,12 @@ Names are snake_case in Python and Bedrock's camelCase on the wire (``job_id`` a
 accept a header's text as well as a JSON value, and are stricter than Bedrock's.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 from dateutil import parser as dateutil_parser
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -115,7 +113,7 @@ class Escaped(str):
 
     sent: str
 
-    def __new__(cls, value: str, sent: str) -> Escaped:
+    def __new__(cls, value: str, sent: str) -> Self:
         """Return the value with the text that was sent."""
         self = super().__new__(cls, value)
         self.sent = sent

@@ -1,7 +1,5 @@
 """Commands for access control: tokens, and the audit of operators' changes."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field

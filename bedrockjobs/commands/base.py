@@ -5,12 +5,10 @@ raw parser, the HTTP route, the OpenAPI description, the clients, ``bedrockjobs 
 are derived from it. Its implementation is a function marked ``@handles(TheCommand)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from types import MappingProxyType
+from types import GenericAlias, MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
@@ -227,10 +225,10 @@ class Empty(Reply):
 R_co = TypeVar("R_co", bound=Reply, covariant=True)
 
 
-_KINDS: list[type[Command[Any]]] = []
+_KINDS: list["type[Command[Any]]"] = []
 
 
-def defined() -> list[type[Command[Any]]]:
+def defined() -> list["type[Command[Any]]"]:
     """Return the command classes of all modules that are imported, in the order of their definition."""
     return list(_KINDS)
 
@@ -290,15 +288,20 @@ class Command(Parameters, Generic[R_co]):
         default=None, description="How long this request may wait, in milliseconds."
     )
 
+    if not TYPE_CHECKING:  # pydantic would build a class for each type of reply
+
+        @classmethod
+        def __class_getitem__(cls, reply: type[Reply]) -> GenericAlias:
+            """Return a base class for commands with this reply."""
+            return GenericAlias(cls, (reply,))
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Derive implied attributes and register the command."""
         super().__pydantic_init_subclass__(**kwargs)
-        generic = cls.__pydantic_generic_metadata__
-        if generic["args"]:
-            (cls.reply,) = generic["args"]
-        if generic["origin"] or generic["parameters"]:
-            return
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            if isinstance(base, GenericAlias):
+                (cls.reply,) = base.__args__
         cls.reads = cls.reads or cls.where in ("reader", "at once")
         cls.repeatable = cls.repeatable or cls.reads
         if cls.reads and "role" not in cls.__dict__:

@@ -1,7 +1,5 @@
 """Commands of operators: pause, resume, trigger, explain, events, the test clock and pings."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field

@@ -1,9 +1,7 @@
 """Commands that create and change jobs."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -118,7 +116,7 @@ class OwnKey(str):
     """The form in which servers before version 6 of the schema stored it."""
 
     @classmethod
-    def for_caller(cls, key: str, *, token: str = "", run_id: int = 0, before: str) -> OwnKey:
+    def for_caller(cls, key: str, *, token: str = "", run_id: int = 0, before: str) -> Self:
         """Return the key of a token, of a run if it is a run token, or of no owner without a token."""
         own = cls(f"{token}\x1f{run_id or ''}\x1f{key}")
         own.before = before

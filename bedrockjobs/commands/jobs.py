@@ -1,7 +1,5 @@
 """Commands that finish, fail, retry, cancel, requeue and delete jobs."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator

@@ -1,7 +1,5 @@
 """Commands for limits (jobs queued, created per second, running) and for retention, by name pattern."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, NamedTuple
 

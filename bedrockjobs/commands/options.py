@@ -3,8 +3,6 @@
 ``OPTIONS`` is the set of their wire names; a job stores its own in the column ``options``.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin

@@ -1,7 +1,5 @@
 """Commands for overviews: counts and problems, queues, pauses, and failures."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -4,8 +4,6 @@ A rule selects events (see Events) and sends them to one address. The server its
 reports their delivery with commands of this module.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo

@@ -1,7 +1,5 @@
 """Commands for runs (heartbeats, output, stopping, deletion) and for workers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema

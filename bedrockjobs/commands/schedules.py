@@ -1,7 +1,5 @@
 """Commands for schedules: validate, list, tick history, and sync from a file."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler

@@ -1,7 +1,5 @@
 """Commands about the server, and read-only access to the table of jobs."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

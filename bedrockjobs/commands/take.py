@@ -1,7 +1,5 @@
 """Commands that hand out jobs, and the representation of a job in replies."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
@@ -179,9 +177,9 @@ class JobFacts(Reply):
     retry_after: str
     parent_job_id: int | None = None
     parent_data: dict[str, Any] | None = None
-    finished_child_jobs: list[ChildReply] | None = None
-    cancelled_child_jobs: list[ChildReply] | None = None
-    failed_child_jobs: list[FailedChildReply] | None = None
+    finished_child_jobs: list["ChildReply"] | None = None
+    cancelled_child_jobs: list["ChildReply"] | None = None
+    failed_child_jobs: list["FailedChildReply"] | None = None
     attempt: int | None = None
     run_id: int | None = None
     run_token: str | None = None
