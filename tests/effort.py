@@ -20,7 +20,10 @@ PROFILE = os.environ.get("BEDROCKJOBS_TEST_PROFILE", "same")
 
 LONG = [
     "tests/docs/test_readme.py",
+    "tests/worker/warm/test_stopped_supervisors.py",
     "tests/docs/test_failover_page.py",
+    "tests/docs/test_backup_page.py",
+    "tests/docs/test_python_pages.py",
     "tests/reliability/test_kills.py",
     "tests/reliability/test_shared_kills.py",
     "tests/reliability/test_shared_load.py",
@@ -51,6 +54,16 @@ LONG = [
     "tests/protocol/test_hostile.py",
     "tests/conformance/test_hand_off.py",
     "tests/deploy/test_service.py",
+    "tests/cli/test_much_output.py",
+    "tests/worker/test_command_line.py",
+    "tests/worker/test_program_selector.py",
+    "tests/worker/warm/test_pooled.py",
+    "tests/worker/warm/test_forked_functions.py",
+    "tests/worker/test_job_run.py",
+    "tests/worker/test_rights.py",
+    "tests/architecture/test_effort.py",
+    "tests/architecture/test_query_plans.py",
+    "tests/architecture/test_docstrings.py",
 ]
 """Files that take longest. They come first: a file is run as a whole, and the last one alone."""
 

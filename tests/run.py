@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
@@ -122,6 +123,9 @@ NIGHTLY_ENVIRONMENT = {"BEDROCKJOBS_TEST_PROFILE": "random"}
 
 STEP_S_MAX = 2400
 """Time for one step, several times what it needs: a test has a limit of its own, the end of Python none."""
+
+ENDING_S = 30
+"""Time in which tests stop what they have started, once they are told to end."""
 
 SLOWEST = 10
 """Test files whose time is printed at the end: where to begin if the check takes too long."""
@@ -236,10 +240,9 @@ def run(commands: list[list[str]], environment: dict[str, str], spent_s: Counter
             for command, report in zip(commands, reports, strict=True)
         ]
         outputs = [None, *(stack.enter_context(tempfile.TemporaryFile()) for _ in commands[1:])]
-        running = [
-            subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
-            for command, output in zip(commands, outputs, strict=True)
-        ]
+        running = stack.enter_context(ended_with_us())
+        for command, output in zip(commands, outputs, strict=True):
+            running.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output))
         failed = [name for name, process in zip(names, running, strict=True) if status_of(process)]
         for name, output in zip(names, outputs, strict=True):
             if output is not None:
@@ -250,6 +253,31 @@ def run(commands: list[list[str]], environment: dict[str, str], spent_s: Counter
                 spent_s[case.get("file", "")] += float(case.get("time", 0))
     print(f"= {time.monotonic() - began:.0f} s, {worked_s() - worked:.0f} s of processor time", flush=True)
     return failed
+
+
+def heed_signals() -> None:
+    """Let SIGTERM end this process as an error does, and let commands hear SIGINT: a shell may ignore it."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def ended_with_us() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Yield a list of processes; if an error or a signal ends this one, they stop what they have started."""
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        yield running
+    except BaseException as error:
+        for process in running:
+            if not isinstance(error, KeyboardInterrupt):  # which the terminal has sent to all of them
+                process.send_signal(signal.SIGINT)
+        end = time.monotonic() + ENDING_S
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0, end - time.monotonic()))
+            process.kill()
+            process.wait()
+        raise
 
 
 def worked_s() -> float:
@@ -288,6 +316,7 @@ def main() -> int:
     arguments = sys.argv[1:]
     if len(arguments) > 1 and {"--fast", "--nightly"} & set(arguments):
         sys.exit("--fast and --nightly stand alone: with arguments for pytest, leave them out")
+    heed_signals()
     bin_folder = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
     # Each worker of pytest and each server would compile everything again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_each_file_goes_to_one_process_and_the_longest_come_first(tmp_path: Path
 
 def test_a_process_runs_all_files_that_it_gets(tmp_path: Path) -> None:
     """Fixtures of all folders above them are there for each."""
-    files = ["tests/unit/test_glob.py", "tests/runs/test_list_children.py", "tests/pages/test_kept_page.py"]
+    files = ["tests/unit/test_glob.py", "tests/runs/test_list_children.py", "tests/worker/test_then_get.py"]
     lay_out(tmp_path, *files)
     command = [sys.executable, "-m", "pytest", "-vv", f"--dealt={tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -62,3 +63,35 @@ def test_every_test_file_is_dealt_out_once(tmp_path: Path) -> None:
     found = [file for folder in tmp_path.iterdir() for file in dealt(folder)]
     wanted = (ROOT / "tests").glob("**/test_*.py")
     assert sorted(found) == sorted(str(path.relative_to(ROOT)) for path in wanted)
+
+
+COMMAND = """
+import os, sys, time
+try:
+    print(os.getpid(), flush=True)
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("stopped what it had started", flush=True)
+"""
+
+CHECK = """
+import collections, os, sys
+from tests import run
+run.heed_signals()
+run.run([[sys.executable, "-c", sys.argv[1]]], dict(os.environ), collections.Counter())
+"""
+
+
+def test_a_check_that_is_told_to_end_ends_its_tests_first() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHECK, COMMAND], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as check:
+        assert check.stdout is not None
+        try:
+            pid = next(line for line in check.stdout if line.strip().isdecimal()).strip()
+            check.send_signal(signal.SIGTERM)
+            assert check.stdout.read() == "stopped what it had started\n"
+            assert check.wait(run.ENDING_S) == 128 + signal.SIGTERM
+        finally:
+            check.kill()
+    assert not Path("/proc", pid).exists()

@@ -75,7 +75,7 @@ def program(name: str) -> str:
 
 
 def forked_by(stand_in: int) -> int:
-    """Return the pid of the process that the stand-in with a pid stands for."""
+    """Return the pid of the process that the stand-in with a pid stands for, 0 if there is none yet."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as forks:
         forks.connect(str(programs() / "socket"))
         forks.send(json.dumps({"stand_in": stand_in}).encode())
@@ -146,7 +146,7 @@ def main() -> None:
             message, passed, _, _ = socket.recv_fds(caller, MESSAGE_BYTES_MAX, 3)
             call = json.loads(message)
             if "stand_in" in call:
-                pid = next(pid for pid, one in callers.items() if _peer(one) == call["stand_in"])
+                pid = next((pid for pid, one in callers.items() if _peer(one) == call["stand_in"]), 0)
                 caller.send(str(pid).encode())
                 caller.close()
                 continue
@@ -255,7 +255,8 @@ def _become(call: dict[str, Any], passed: list[int]) -> None:
     os.chdir(call["folder"])
     time.tzset()
     sys.argv = [call["program"], *call["argv"]]
-    sys.path[0] = str(Path(sys.executable).parent)
+    more = [path for path in call["environment"].get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:1] = [str(Path(sys.executable).parent), *more]
     sys.modules["__main__"].__package__ = ""
     through = bool(call["environment"].get("PYTHONUNBUFFERED"))
     streams = [

@@ -18,22 +18,23 @@ from bedrock_worker.options import seconds_of, variables_of, worker_name
 from click.testing import CliRunner
 
 from bedrockjobs.base.config import PATTERN_CHARS_MAX, PATTERNS_MAX
+from tests.cli import warm
 from tests.effort import crossed
 from tests.worker.conftest import ended
 from tests.worker.fake_server import DEADLINE_S
 
 
 @asynccontextmanager
-async def program(server, *arguments, python=sys.executable, user=None, path=None, **variables):
+async def program(server, *arguments, python=sys.executable, user=None, path=None, forked=False, **variables):
     """Run a worker for ``Foo*``; it is killed where the test has not ended it.
 
-    ``path`` is a folder with modules of functions.
+    ``path`` is a folder with modules of functions. Where nothing depends on how and when exactly the process
+    begins and ends, it may be ``forked``.
     """
+    command = [warm.program("bedrock-worker")] if forked else [python, "-m", "bedrock_worker"]
     as_user = {} if user is None else {"user": user, "group": user, "extra_groups": [], "cwd": "/"}
     process = await asyncio.create_subprocess_exec(
-        python,
-        "-m",
-        "bedrock_worker",
+        *command,
         *arguments,
         env={
             **os.environ,

@@ -133,7 +133,7 @@ async def stops_in_one_way(made, way, stops):
     argv = ["--env=MADE", f"--concurrency={len(stops)}", *WAYS[way], *program_of]
     async with (
         FakeServer() as server,
-        program(server, *argv, path=made, MADE=str(folder)) as worker,
+        program(server, *argv, path=made, forked=True, MADE=str(folder)) as worker,
         killed_at_the_end(folder),
     ):
         number = 0
