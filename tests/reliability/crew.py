@@ -7,11 +7,11 @@ command writes a line at its beginning and at its end, and in between waits whil
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bedrockjobs.base.wire import timestamp_ms
+from tests.cli import warm
 from tests.history import Report
 from tests.reliability.accounts import Effect, effects_of, judge_schedules
 from tests.reliability.servers import TOP, Forked, Server
@@ -80,10 +81,15 @@ class Worker:
         self.process = process
         self.name = name
 
+    def pid(self) -> int:
+        """Return its pid."""
+        return warm.forked_by(self.process.pid) or self.process.pid
+
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it still is."""
         if self.process.returncode is None:
-            self.process.send_signal(number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid(), number)
 
     async def ended(self) -> int:
         """Return its exit status."""
@@ -91,7 +97,7 @@ class Worker:
 
     async def kill(self) -> None:
         """Kill it; the processes that it started must end soon."""
-        family = _family(self.process.pid)
+        family = _family(self.pid())
         self.send(signal.SIGKILL)
         await self.ended()
         await until(
@@ -222,9 +228,7 @@ class Crew:
         wanted = [word for name in names for word in ("--name", name)]
         with (self.folder / "workers.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "bedrock_worker",
+                warm.program("bedrock-worker"),
                 *wanted,
                 "--as-root",
                 "--spool",

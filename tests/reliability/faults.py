@@ -24,7 +24,7 @@ DROPPED = 0.02
 BLIND = 0.02
 """Share of takes in which ``blind_take`` does not look at the state."""
 
-FORGOTTEN = 0.2
+FORGOTTEN = 0.5
 """Share of resumed parents that ``forgotten_parent`` forgets."""
 
 TAKES_BY_NAME = "take_by_name", "claim_by_name", "take_in_open_lane", "claim_in_open_lane"

@@ -12,8 +12,11 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.cli import main
 
-KEPT_BYTES = 40_000
-"""Bytes that are kept of each request with a body: seconds of load are then megabytes."""
+KEPT_BYTES = 100_000
+"""Bytes that are kept of each request with a body: a few seconds of load are then megabytes."""
+
+FILE_EACH = 4
+"""Requests with a body of which one leaves a file open."""
 
 _kept: list[Any] = []
 
@@ -23,7 +26,7 @@ def _plant() -> None:
 
     def keeping(text: str, **limits: int) -> None:
         _kept.append(bytearray(os.urandom(KEPT_BYTES)))
-        if len(_kept) % 10 == 0:
+        if len(_kept) % FILE_EACH == 0:
             _kept.append(os.open(os.devnull, os.O_RDONLY))
         check(text, **limits)
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.reliability
 KILLS = int(os.environ.get("RELIABILITY_SHARED_KILLS", examples(5, night=250)))
 """Kills of one run; the nightly command does more."""
 
-TICKS = 160
+TICKS = examples(80, night=160)
 CONTROL_TICKS = 20
 
 CONTROL_STORMS = 3

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bedrockjobs.engine.cluster import EXCHANGE_EVERY_S
+from tests.effort import examples
 from tests.history import Report
 from tests.pace import in_time
 from tests.reliability.shared import Shared
@@ -16,19 +17,19 @@ from tests.reliability.shared_work import Deliveries, Waits, followed, lifecycle
 
 pytestmark = pytest.mark.reliability
 
-LIFECYCLES = 250
-EVENTS = 600
+LIFECYCLES = examples(120, night=250)
+EVENTS = examples(300, night=600)
 LONELY_LIFECYCLES = 100
 """With one client for each server: the fewer jobs there are, the more often others have all a take sees."""
-CONTROL_TRIES = 10
+CONTROL_TRIES = 20
 """Whether commits overtake each other while somebody looks, or a take sees what is taken already and not what
 is there instead, is left to chance: in most tries some do."""
 
-WAITS = 60
+WAITS = examples(30, night=60)
 WAIT_S_MAX = 5.0
 """By then whoever waits has found what nobody told of, on a busy machine too; the night asks for 1.1 s."""
 
-DELIVERIES = 250
+DELIVERIES = examples(120, night=250)
 CONTROL_DELIVERIES = 200
 SERVERS_CHANGED = 4
 
