@@ -115,41 +115,61 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class LateRoutes(web.DynamicResource):
-    """All paths of a server; their routes are made for the first request that aiohttp gets.
+    """All paths of a server; the routes of each are made for its first request that aiohttp gets.
 
-    Making them takes as long as the rest of a server's start, and servers of workers alone never need them.
+    To make all takes as long as the rest of a server's start, and most servers are asked for few of them.
     """
 
     def __init__(self, defined: Callable[[], Iterable[web.RouteDef]]) -> None:
-        """Take the definitions from ``defined`` once they are needed."""
+        """Take the definitions from ``defined`` with the first request."""
         super().__init__("/{path:.*}")
         self._defined = defined
+        self._made: dict[str, web.UrlDispatcher] = {}
 
     @cached_property
-    def _made(self) -> web.UrlDispatcher:
-        return self.make()
+    def _definitions(self) -> dict[str, list[web.RouteDef]]:
+        """Return the routes of each path, those of paths with parameters together."""
+        found: dict[str, list[web.RouteDef]] = {}
+        for route in self._defined():
+            found.setdefault(_WITH_PARAMETERS if "{" in route.path else route.path, []).append(route)
+        return found
 
-    def make(self) -> web.UrlDispatcher:
-        """Return the routes, made anew."""
-        made = web.UrlDispatcher()
-        made.add_routes(self._defined())
+    def _made_for(self, path: str) -> web.UrlDispatcher:
+        return self._made[path] if path in self._made else self.make(path)
+
+    def make(self, path: str) -> web.UrlDispatcher:
+        """Make the routes of a path."""
+        self._made[path] = made = web.UrlDispatcher()
+        made.add_routes(self._definitions[path])
         return made
 
     async def resolve(self, request: web.Request) -> tuple[web.UrlMappingMatchInfo | None, set[str]]:
         """Return the route of a request, or the methods that its path allows."""
-        found = await self._made.resolve(request)
-        error = found.http_exception
-        if error is None:
-            return found, set()
-        return None, error.allowed_methods if isinstance(error, web.HTTPMethodNotAllowed) else set()
+        allowed: set[str] = set()
+        for path in (request.rel_url.path_safe, _WITH_PARAMETERS):
+            if path in self._definitions:
+                found = await self._made_for(path).resolve(request)
+                error = found.http_exception
+                if error is None:
+                    return found, set()
+                if isinstance(error, web.HTTPMethodNotAllowed):
+                    allowed |= error.allowed_methods
+        return None, allowed
 
     def __iter__(self) -> Iterator[web.ResourceRoute]:
-        """Iterate over the routes."""
-        return (route for route in self._made.routes() if isinstance(route, web.ResourceRoute))
+        """Iterate over all routes."""
+        for path in self._definitions:
+            yield from (
+                route for route in self._made_for(path).routes() if isinstance(route, web.ResourceRoute)
+            )
 
     def __len__(self) -> int:
         """Return how many routes there are."""
-        return len(self._made.routes())
+        return sum(1 for _ in self)
+
+
+_WITH_PARAMETERS = ""
+"""Stands for all paths with parameters: no path of a request is empty."""
 
 
 class HTTPFront:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from bedrockjobs.protocol.http import LateRoutes
 from tests.conftest import Live, Serve
@@ -55,15 +58,15 @@ async def test_an_event_with_a_name_that_no_command_takes_is_refused(live: Live)
     assert reply.json["detail"].startswith("name: expected at most 255")
 
 
-async def test_routes_are_made_once_and_not_for_plain_requests(
+async def test_routes_are_made_once_when_they_are_asked_for(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[LateRoutes] = []
+    made: list[str] = []
     make = LateRoutes.make
 
-    def counted(routes: LateRoutes) -> web.UrlDispatcher:
-        made.append(routes)
-        return make(routes)
+    def counted(routes: LateRoutes, path: str) -> web.UrlDispatcher:
+        made.append(path)
+        return make(routes, path)
 
     monkeypatch.setattr(LateRoutes, "make", counted)
     live = await serve()
@@ -72,4 +75,44 @@ async def test_routes_are_made_once_and_not_for_plain_requests(
     assert not made
     for _ in range(2):
         assert (await _ask(live, "GET /livez")).code == 200
-    assert len(made) == 1
+        assert (await _ask(live, "GET /ListLimits")).code == 200
+    assert made == ["/livez", "/ListLimits"]
+
+
+def _answered(name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=f"{name} {dict(request.match_info)}")
+
+    return answer
+
+
+ALIKE = (
+    ("GET", "/a/new"),
+    ("POST", "/a/{id}"),
+    ("GET", "/a/{id}"),
+    ("GET", "/a"),
+    ("PUT", "/a/{id}/b"),
+    ("GET", "/{rest:.+}"),
+)
+"""Routes of which several may match a path."""
+
+
+async def test_routes_that_are_made_late_are_found_as_aiohttp_finds_them() -> None:
+    routes = [web.route(method, path, _answered(f"{method} {path}")) for method, path in ALIKE]
+    late = LateRoutes(lambda: routes)
+    every = web.UrlDispatcher()
+    every.add_routes(routes)
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        for path in ("/", "/a", "/a/", "/a/new", "/a/1", "/a/1/b", "/a/new/b", "/b", "/a%2Fnew"):
+            request = make_mocked_request(method, path)
+            wanted = await every.resolve(request)
+            found, allowed = await late.resolve(request)
+            if wanted.http_exception is None:
+                assert found is not None, (method, path)
+                assert (found.handler, dict(found)) == (wanted.handler, dict(wanted)), (method, path)
+            else:
+                refused = wanted.http_exception
+                methods = refused.allowed_methods if isinstance(refused, web.HTTPMethodNotAllowed) else set()
+                assert (found, allowed) == (None, methods), (method, path)
+    assert len(late) == len(every.routes())
+    assert {route.method for route in late} == {route.method for route in every.routes()}
