@@ -616,3 +616,12 @@ INBOX_BYTES_MAX = 8 * 1024 * 1024
 
 INBOX_AGAIN_S_MIN, INBOX_AGAIN_S_MAX = 1.0, 60.0
 """Seconds until a job that a limit refused is tried again: as long as it has waited, within these bounds."""
+
+OUTBOX_LOOK_S = 1.0
+"""Seconds between two looks of a relay into an empty outbox."""
+
+OUTBOX_AGAIN_S = 1.0
+"""Seconds until a row of an outbox is sent again at first; doubled with each attempt."""
+
+OUTBOX_AGAIN_S_MAX = 60.0
+"""Maximum seconds until a row of an outbox is sent again."""

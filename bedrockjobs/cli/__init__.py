@@ -35,6 +35,7 @@ HOMES = {
     "audit": "access.audit",
     "apply": "apply.apply",
     "import": "import_.import_",
+    "outbox": "outbox.outbox",
     "query": "call.query",
     "call": "call.call",
     "ping": "ping.ping",

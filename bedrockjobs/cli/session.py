@@ -141,6 +141,11 @@ class Session:
             raise Failure(f"{message}{advice}", UNAVAILABLE) from None
 
     @property
+    def client(self) -> Client:
+        """Return the client; raises UsageError."""
+        return self._connected()
+
+    @property
     def answering(self) -> str:
         """Return the server address; if several were given, the one that has answered."""
         several = "," in self.server

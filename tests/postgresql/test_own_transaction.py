@@ -29,6 +29,9 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from bedrockjobs import InvalidCommand
 from bedrockjobs.base.errors import InvalidArgument
 from bedrockjobs.client import AsyncClient
+from bedrockjobs.commands import CreateJob
+from bedrockjobs.outbox import Outbox, OutboxRelay
+from bedrockjobs.store.outbox import OutboxTable, connect, table_sql
 from bedrockjobs.store.postgresql.sql_functions import SIGNATURE
 from bedrockjobs.testing import capture
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -314,3 +317,33 @@ def test_what_the_database_refuses_is_a_sentence(kind: str, sql: str, words: str
     finally:
         if "RENAME" in sql:
             CLUSTER.do(f"ALTER FUNCTION {SCHEMA}.other(text, jsonb, jsonb) RENAME TO create_job")
+
+
+class Kept:
+    """A client that keeps what is created."""
+
+    def __init__(self) -> None:
+        self.jobs: list[CreateJob] = []
+
+    def call(self, command: CreateJob) -> None:
+        """Keep a job."""
+        self.jobs.append(command)
+
+
+@pytest.mark.parametrize("kind", ["psycopg", "SQLAlchemy, Session", "Django"])
+def test_an_outbox_on_postgresql_is_carried_over(kind: str) -> None:
+    CLUSTER.do(f"{table_sql('postgresql')} GRANT INSERT ON bedrockjobs_outbox TO {ROLE}")
+    kept = Kept()
+    relay = OutboxRelay(CLUSTER.url, kept)  # type: ignore[arg-type]
+    try:
+        with BLOCKING[kind]() as (connection, commit, rollback):
+            Outbox(connection).enqueue(resize, 1)
+            rollback()
+            Outbox(connection).enqueue(resize, 2, order_key="k")
+            commit()
+        with closing(connect(CLUSTER.url)) as own:
+            assert relay.carry(OutboxTable(own)) == (1, 0, 0)
+            assert relay.carry(OutboxTable(own)) == (0, 0, 0)
+    finally:
+        CLUSTER.do("DROP TABLE bedrockjobs_outbox")
+    assert [one.data for one in kept.jobs] == ['{"width":2}']

@@ -36,7 +36,7 @@ from bedrock_worker.current import Job
 if TYPE_CHECKING:
     from bedrockjobs.base.errors import InvalidCommand, JobNotEnded
     from bedrockjobs.client import AsyncClient, Client
-    from bedrockjobs.commands import Command, JobIDsReply, RunReply, SyncReply, SyncSchedules
+    from bedrockjobs.commands import Command, CreateJob, JobIDsReply, RunReply, SyncReply, SyncSchedules
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -214,6 +214,12 @@ class _Declared(Generic[P, R]):
             return self._handle(own_transaction.create(connection, command), created=True)
         reply = self._blocking().call(command)
         return self._handle(reply.job_id, created=reply.created is not False)
+
+    def command(self, *args: Any, **kwargs: Any) -> CreateJob:
+        """Return the command that ``enqueue`` sends, for an Outbox; raises InvalidCommand."""
+        from bedrockjobs.commands import CreateJob
+
+        return CreateJob(**self._enqueued_with(self._data(args, kwargs)))
 
     @overload
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncHandle[R]: ...
