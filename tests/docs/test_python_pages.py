@@ -123,6 +123,34 @@ def test_the_page_on_django(player: Player, tmp_path: Path) -> None:
         ]
 
 
+TRANSACTION = """
+import json, sqlite3
+import shop
+from bedrockjobs.outbox import OutboxTable, connect
+
+shop.prepare()
+shop.order("Ann")
+try:
+    shop.order("Bob", fails=True)
+except RuntimeError as error:
+    print(json.dumps(str(error)))
+with connect("shop.db") as database:
+    print(json.dumps(shop.relay().carry(OutboxTable(database))))
+print(json.dumps(shop.confirm.handle(1).wait(timeout=20)))
+"""
+
+
+def test_the_page_on_transactions(player: Player, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert player.write_files(HOW_TO / "enqueue-in-a-transaction.md") == ["shop.py"]
+    with worker(player, folder, "shop"):
+        assert run(player, folder, TRANSACTION) == [
+            "the card was declined",
+            [1, 0, 0],
+            "order 1 is confirmed",
+        ]
+
+
 FASTAPI = """
 import asyncio, json
 from app.main import app
