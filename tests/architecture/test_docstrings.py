@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,34 +18,29 @@ def raised_in(docstring: str) -> list[str]:
     return [name for named in _RAISES.finditer(docstring) for name in _OURS.findall(named[1])]
 
 
-def docstrings_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield each docstring with its line."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-            text = ast.get_docstring(node)
-            if text:
-                yield getattr(node, "lineno", 1), " ".join(text.split())
-
-
-def names_in(tree: ast.AST) -> set[str]:
-    """Return the names that code defines, imports or uses."""
-    names = set()
-    for node in ast.walk(tree):
+@functools.cache
+def read(code: str) -> tuple[set[str], list[tuple[int, str]]]:
+    """Return the names that code defines, imports or uses, and each docstring with its line."""
+    names, docstrings = set(), []
+    for node in ast.walk(ast.parse(code)):
         for field in ("id", "attr", "name", "asname"):
             name = getattr(node, field, None)
             if isinstance(name, str):
                 names.add(name.rpartition(".")[2])
-    return names
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            text = ast.get_docstring(node)
+            if text:
+                docstrings.append((getattr(node, "lineno", 1), " ".join(text.split())))
+    return names, docstrings
 
 
 def unknown(texts: dict[str, str]) -> list[str]:
     """Return the places of exceptions that no code mentions."""
-    trees = {name: ast.parse(text) for name, text in texts.items()}
-    known = {name for tree in trees.values() for name in names_in(tree)}
+    known = set[str]().union(*(read(code)[0] for code in texts.values()))
     return [
         f"{name}:{line}: {raised}"
-        for name, tree in trees.items()
-        for line, text in docstrings_of(tree)
+        for name, code in texts.items()
+        for line, text in read(code)[1]
         for raised in raised_in(text)
         if raised not in known
     ]
@@ -57,7 +52,7 @@ def test_docstrings_name_exceptions_that_exist() -> None:
         for folder in ("bedrockjobs", "worker/bedrock_worker")
         for path in (ROOT / folder).rglob("*.py")
     }
-    named = [raised_in(text) for code in texts.values() for _, text in docstrings_of(ast.parse(code))]
+    named = [raised_in(text) for code in texts.values() for _, text in read(code)[1]]
     assert sum(map(len, named)) > 300, "the docstrings are not read"
     assert unknown(texts) == []
 

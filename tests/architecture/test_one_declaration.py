@@ -259,9 +259,8 @@ print(json.dumps(found))
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return where a command and an attribute appear that were added to a copy of the package."""
     folder = tmp_path_factory.mktemp("copy")
-    nothing = shutil.ignore_patterns("__pycache__")
-    for name in ("bedrockjobs", "docs", "worker"):
-        shutil.copytree(ROOT / name, folder / name, ignore=nothing)
+    for name in ("bedrockjobs", "docs", "worker"):  # with what is compiled, which is still valid
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*-pytest-*", "*.pyc.*"))
     shutil.copy(ROOT / "schema.sql", folder)
     (folder / "bedrockjobs/commands/greet.py").write_text(COMMAND)
     (folder / "bedrockjobs/engine/handlers/greet.py").write_text(HANDLER)
