@@ -23,6 +23,7 @@ from bedrock_worker.options import (
     PROCESS_JOBS_MAX,
     REUSE,
     SPAWN,
+    VERSION,
     WorkerOptions,
     check_command,
     default_spool,
@@ -287,7 +288,7 @@ def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
 )
 @_option("--echo", is_flag=True, help="Also log the output of commands; the server gets it anyway.")
 @_option("--get-mocked-jobs", "mocked", is_flag=True, help="Take mocked jobs too.")
-@click.version_option(package_name="bedrockjobs", prog_name="bedrock-worker", message="%(prog)s %(version)s")
+@click.version_option(VERSION, prog_name="bedrock-worker", message="%(prog)s %(version)s")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
 def main(user: str | None, as_root: bool, **values: Any) -> None:
     """Pull jobs from a bedrockjobs server and run a command for each.

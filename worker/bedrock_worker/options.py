@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -36,10 +37,10 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
 
 
 def _version() -> str:
-    try:
-        return version("bedrockjobs")
-    except PackageNotFoundError:  # started from its folder without an installation
-        return ""
+    for distribution in ("bedrockjobs", "bedrockjobs-client"):
+        with suppress(PackageNotFoundError):
+            return version(distribution)
+    return ""  # started from its folder without an installation
 
 
 VERSION = _version()

@@ -14,29 +14,33 @@ import errno
 import socket
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from types import SimpleNamespace
 from typing import Any
 
-from aiohttp import (
-    AddrInfoType,
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    DummyCookieJar,
-    TCPConnector,
-    TraceConfig,
-)
 from pydantic import ValidationError
-from yarl import URL
 
+from bedrock_worker.options import VERSION
 from bedrock_worker.policy.program import PRIVATE_TOO
 from bedrock_worker.report.outcome import FAIL_PERMANENTLY, TIMED_OUT
 from bedrock_worker.run.run_function import read_job
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
+
+try:
+    from aiohttp import (
+        AddrInfoType,
+        ClientError,
+        ClientResponse,
+        ClientSession,
+        ClientTimeout,
+        DummyCookieJar,
+        TCPConnector,
+        TraceConfig,
+    )
+    from yarl import URL
+except ModuleNotFoundError as missing:  # of bedrockjobs-client
+    sys.exit(f"the url of a job needs {missing.name}: install bedrockjobs-client[url], or bedrockjobs")
 
 BODY_SHOWN_BYTES = 10_000
 """Maximum bytes of the body that are read and printed."""
@@ -177,7 +181,7 @@ def _session(door: AddressFilter) -> ClientSession:
 def _request(session: ClientSession, fetch: Fetch) -> Any:
     """Start a request. It asks for an uncompressed body: a few compressed bytes may expand to gigabytes."""
     names = {name.lower() for name in fetch.headers}
-    own = {"Accept-Encoding": "identity", "User-Agent": f"bedrockjobs/{version('bedrockjobs')}"}
+    own = {"Accept-Encoding": "identity", "User-Agent": f"bedrockjobs/{VERSION}"}
     return session.request(
         fetch.method,
         fetch.url,
