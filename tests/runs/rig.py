@@ -42,8 +42,9 @@ class Site(Live):
     async def rest(self) -> None:
         """Wait until the server has done what time alone asks of it."""
         self.server.dispatcher.poke()
-        for _ in range(3):
-            await self.settle()
+        async with await Talk.open(self.port) as talk:
+            for _ in range(3):
+                assert (await talk.ask("ListLimits")).code == 200
 
     async def later(self, seconds: float) -> None:
         """Move the wall clock; leases stand still."""
