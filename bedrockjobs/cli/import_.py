@@ -33,7 +33,7 @@ from bedrockjobs.definitions import (
     toml_entry,
     toml_text,
 )
-from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
@@ -58,7 +58,7 @@ class _Wanted:
 
 @click.group("import", cls=Group)
 def import_() -> None:
-    """Import schedules from crontab, Cronken, castle-cron, FTL or LUCI.
+    """Import schedules from crontab, Cronken, castle-cron, FTL, LUCI or Kubernetes.
 
     \b
     bedrockjobs import crontab --system /etc/crontab
@@ -227,6 +227,14 @@ def import_ftl(session: Session, /, file: str, **wanted: Any) -> None:
 def import_luci(session: Session, /, file: str, **wanted: Any) -> None:
     """Read the jobs in a luci-scheduler.cfg."""
     _import(session, "luci", file, wanted, luci.parse_luci)
+
+
+@import_.command("kubernetes")
+@_zone_option
+@_reader
+def import_kubernetes(session: Session, /, file: str, zone: str, **wanted: Any) -> None:
+    """Read CronJob manifests of Kubernetes: a YAML file, or what `kubectl get cronjobs -o yaml` prints."""
+    _import(session, "kubernetes", file, wanted, lambda text: kubernetes.parse_kubernetes(text, zone=zone))
 
 
 def _import(

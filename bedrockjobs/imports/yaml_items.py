@@ -7,8 +7,8 @@ memory: depth, the number of values, and aliases that expand to far more than th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ruamel.yaml import YAML, composer, nodes, scanner
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
@@ -17,11 +17,84 @@ from ruamel.yaml.events import AliasEvent
 from bedrockjobs.base.config import JSON_DEPTH_MAX, YAML_NODES_MAX, YAML_VALUES_PER_CHAR_MAX
 from bedrockjobs.imports.imported import Position
 
+T = TypeVar("T")
+
 KEY_CHARS_MAX = 1_024
 """Maximum length of a simple key in YAML."""
 
 NOT_IN_JSON = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("binary", "omap", "pairs", "set"))
 """Tags that the library would convert to types that JSON does not have."""
+
+
+class Located(NamedTuple):
+    """A value with its line; the values of a mapping or a list are Located themselves."""
+
+    value: Any
+    line: int
+
+
+def documents(text: str) -> list[Located]:
+    """Parse all documents of a YAML text with the line of each value; raises ValueError."""
+
+    class Composer(_Composer):
+        """Limits the values of all documents together."""
+
+        values_max = YAML_VALUES_PER_CHAR_MAX * len(text)
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner, yaml.Composer = _DepthLimitedScanner, Composer
+
+    def parse() -> list[Located]:
+        roots = list(yaml.compose_all(text))  # all are kept, as the composer knows nodes by their identity
+        return [_located(yaml.constructor, root, {}) for root in roots if root is not None]
+
+    return _problems(parse)
+
+
+def plain(item: Located) -> Any:
+    """Return a value without lines."""
+    if isinstance(item.value, dict):
+        return {key: plain(value) for key, value in item.value.items()}
+    if isinstance(item.value, list):
+        return [plain(value) for value in item.value]
+    return item.value
+
+
+def _located(constructor: Any, node: Any, known: dict[int, Located]) -> Located:
+    """Return a node's value; an alias shares the value in ``known``, and a key given twice is an error."""
+    if id(node) not in known:
+        line = node.start_mark.line + 1
+        if isinstance(node, nodes.SequenceNode):
+            value: Any = [_located(constructor, item, known) for item in node.value]
+        elif isinstance(node, nodes.MappingNode):
+            value = _mapping(constructor, node, known)
+        else:
+            value = constructor.construct_object(node)
+        known[id(node)] = Located(value, line)
+    return known[id(node)]
+
+
+def _mapping(constructor: Any, node: Any, known: dict[int, Located]) -> dict[str, Located]:
+    values: dict[str, Located] = {}
+    merged: dict[str, Located] = {}
+    for key, value in node.value:
+        at = key.start_mark.line + 1
+        if not isinstance(key.value, str):
+            _wrong(at, "expected a key that is a text")
+        if key.value == "<<":
+            for one in value.value if isinstance(value, nodes.SequenceNode) else [value]:
+                if not isinstance(one, nodes.MappingNode):
+                    _wrong(at, "<<: expected keys and values")
+                merged = {**_located(constructor, one, known).value, **merged}
+        elif key.value in values:
+            _wrong(at, f"{key.value[:40]!r} is given twice")
+        else:
+            values[key.value] = _located(constructor, value, known)._replace(line=at)
+    return {**merged, **values}
+
+
+def _wrong(line: int, what: str) -> NoReturn:
+    raise ValueError(f"line {line}: {what}")
 
 
 def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Position]]]:
@@ -43,10 +116,15 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
 
     yaml = YAML(typ="safe", pure=True)
     yaml.Scanner, yaml.Composer = _DepthLimitedScanner, Composer
+    return _problems(lambda: yaml.load(text)), places
+
+
+def _problems(parse: Callable[[], T]) -> T:
+    """Return what ``parse`` does; an error of the library becomes a ValueError with its line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # valid in YAML: the last one applies
-            return yaml.load(text), places
+            return parse()
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         alias = "alias" in f"{error.context} {error.problem}"

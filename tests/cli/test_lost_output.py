@@ -219,6 +219,7 @@ CALLED: dict[str, str] = {
     "import cronken": "{cronken}",
     "import crontab": "{crontab}",
     "import ftl": "{ftl}",
+    "import kubernetes": "{kubernetes}",
     "import luci": "{luci}",
     "query": "SELECT_1;",
     "ping": "",
@@ -256,6 +257,14 @@ def test_each_command_is_walked() -> None:
     assert CALLED.keys() | ELSEWHERE == set(leaves(main))
 
 
+CRONJOB = {
+    "kind": "CronJob",
+    "metadata": {"name": "a"},
+    "spec": {
+        "schedule": "0 3 * * *",
+        "jobTemplate": {"spec": {"template": {"spec": {"containers": [{"command": ["true"]}]}}}},
+    },
+}
 FILES = {
     "definitions": '[[schedules]]\nname = "applied"\nrepeat = "CRON 0 3 * * *"\ncmd = "true"\n',
     "castle": json.dumps({"Name": "a", "Cmd": "/bin/date", "Schedule": "0 */3 * * * *"}),
@@ -264,6 +273,7 @@ FILES = {
     ),
     "crontab": "0 3 * * * true\n",
     "ftl": "//ftl:cron 0 0 * * *\nfunc ExampleJob(ctx context.Context) error {\n}\n",
+    "kubernetes": json.dumps(CRONJOB),
     "luci": 'job { id: "a" schedule: "0 1/3 * * *" noop {} }\n',
     "settings": "[server]\nport = 8888\n",
 }

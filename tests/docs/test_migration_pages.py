@@ -27,6 +27,7 @@ PAGES = [
     "migrate-from-castle-cron",
     "migrate-from-ftl",
     "migrate-from-luci",
+    "migrate-from-kubernetes",
 ]
 
 _PART = re.compile(

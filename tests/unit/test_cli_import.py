@@ -182,7 +182,7 @@ def test_a_file_without_any_schedule_changes_nothing(server: FakeServer, folder:
     assert not Path("new.toml").exists()
 
 
-@pytest.mark.parametrize("kind", ["crontab", "cronken", "castle", "ftl", "luci"])
+@pytest.mark.parametrize("kind", ["crontab", "cronken", "castle", "ftl", "luci", "kubernetes"])
 @pytest.mark.parametrize("text", ["[" * 50_000, "{" * 50_000, "a {" * 50_000, " " * 15_000_000], ids=range(4))
 def test_no_import_ends_in_a_traceback(server: FakeServer, folder: Path, kind: str, text: str) -> None:
     """Input that is too deep or too long gives an error message."""
@@ -244,6 +244,7 @@ def test_what_no_definition_can_say_is_refused(server: FakeServer, folder: Path)
     [
         (("cronken", "-"), "[]", "JSON object of jobs"),
         (("castle", "-"), "castle-cron list", "line 1: expected Job structs"),
+        (("kubernetes", "-"), "a: {{ b }}", "line 1"),
         (("luci", "-"), "job {", "line 1: expected }"),
         (("crontab", "missing"), "", "cannot read missing"),
         (("crontab", "-", "--zone", "Nowhere"), "", "--zone"),

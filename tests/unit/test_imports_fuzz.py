@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.cli.import_ import definitions_text
 from bedrockjobs.definitions import BadDefinitions, Format, read
-from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from tests.effort import examples
 
@@ -150,6 +150,21 @@ PIECES: dict[str, list[str]] = {
         "'\\101'",
         "acl_sets {",
     ],
+    "kubernetes": [
+        "kind: CronJob\n",
+        "metadata: {name: a}\n",
+        "spec: {schedule: '0 9 * * *', jobTemplate: {spec: {template: "
+        "{spec: {containers: [{command: [x]}]}}}}}\n",
+        "spec: {schedule: '0 9 * * *', jobTemplate: {spec: {backoffLimit: 1}}}\n",
+        "---\n",
+        "&a ",
+        "*a",
+        "<<: ",
+        "- ",
+        "  ",
+        "items:\n",
+        "kind: List\n",
+    ],
 }
 READERS: dict[str, Reader] = {
     "crontab": crontab.parse_crontab,
@@ -158,6 +173,7 @@ READERS: dict[str, Reader] = {
     "go": lambda text: ftl.parse_ftl(text, file="a.go"),
     "kotlin": lambda text: ftl.parse_ftl(text, file="a.kt"),
     "luci": luci.parse_luci,
+    "kubernetes": kubernetes.parse_kubernetes,
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.definitions import read
-from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
 from tests.pace import slowness
 
 LENGTH = SCHEDULE_FILE_CHARS_MAX // 8
@@ -22,6 +22,14 @@ def fill(piece: str) -> str:
     """Return a repeated piece."""
     return (piece * (LENGTH // len(piece) + 1))[:LENGTH]
 
+
+def manifest(container: str) -> str:
+    """Return a CronJob with a container."""
+    template = f"{{spec: {{template: {{spec: {{containers: [{{{container}}}]}}}}}}}}"
+    return f"kind: CronJob\nmetadata: {{name: a}}\nspec: {{schedule: '@daily', jobTemplate: {template}}}\n"
+
+
+BOMB = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))])
 
 CASES: dict[str, Callable[[], object]] = {
     "crontab, one name": lambda: crontab.parse_crontab("* * * * * x\n" * SCHEDULES_PER_SYNC_MAX),
@@ -66,6 +74,25 @@ CASES: dict[str, Callable[[], object]] = {
     "kotlin, comments in comments": lambda: ftl.parse_ftl(fill("/*"), file="a.kt"),
     "kotlin, brackets": lambda: ftl.parse_ftl(fill("@Cron("), file="a.kt"),
     "kotlin, annotations": lambda: ftl.parse_ftl(fill("@Cron "), file="a.kt"),
+    "kubernetes, flow": lambda: kubernetes.parse_kubernetes("[" + fill("[")),
+    "kubernetes, aliases": lambda: kubernetes.parse_kubernetes(BOMB),
+    "kubernetes, merged keys": lambda: kubernetes.parse_kubernetes(
+        "\n".join(
+            [
+                "a0: &a0 {x: 1}",
+                *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], y{n}: 1}}" for n in range(1, 40)),
+            ]
+        )
+    ),
+    "kubernetes, documents": lambda: kubernetes.parse_kubernetes(fill("---\n")),
+    "kubernetes, binary": lambda: kubernetes.parse_kubernetes(fill("\x00\x7f")),
+    "kubernetes, variables": lambda: kubernetes.parse_kubernetes(
+        manifest(
+            "env: ["
+            + ", ".join(f"{{name: a{n}, value: $(a{n - 1})$(a{n - 1})}}" for n in range(1, 60))
+            + "], command: [x]"
+        )
+    ),
     "toml, parts of a key": lambda: read("a" + fill(".a") + " = 1", "toml", "f"),
     "toml, quotes in a text": lambda: read('a = "' + fill('\\"'), "toml", "f"),
     "toml, quotes in a long text": lambda: read('a = """' + fill('""x'), "toml", "f"),
@@ -74,11 +101,7 @@ CASES: dict[str, Callable[[], object]] = {
     "json, keys": lambda: read("{" + ",".join(f'"{n}": 1' for n in range(LENGTH // 12)) + "}", "json", "f"),
     "json, one key": lambda: read("[{" + fill('"a": 1,') + '"a": 1}]', "json", "f"),
     "yaml, flow": lambda: read("[" + fill("["), "yaml", "f"),
-    "yaml, aliases": lambda: read(
-        "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))]),
-        "yaml",
-        "f",
-    ),
+    "yaml, aliases": lambda: read(BOMB, "yaml", "f"),
 }
 
 

@@ -1,0 +1,267 @@
+"""Import CronJob manifests of Kubernetes: YAML with several documents, also a ``List``.
+
+The command of the only container becomes ``argv``; images, volumes and secrets have no counterpart, and each
+key that is left out is reported with its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bedrockjobs.imports import yaml_items
+from bedrockjobs.imports.imported import ImportedSchedule, Unreadable, check_count, check_size, once
+from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.zones import find_zone
+
+MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+RETRIES = 6
+"""Retries of a Job whose manifest does not say ``backoffLimit``."""
+
+BACKOFF = {"backoff": "10s", "max_backoff": "6m"}
+"""Delays between the attempts of a Job."""
+
+KEPT = {"successfulJobsHistoryLimit": "keep_success", "failedJobsHistoryLimit": "keep_fail"}
+"""Keys for how many runs are kept, and our options."""
+
+EXPANDED_CHARS_MAX = 100_000
+"""Longest text after its variables are replaced: each one can double the text of the one before it."""
+
+_TERM = re.compile(r"(?:[*?]|[0-9]{1,2}(?:-[0-9]{1,2})?|[A-Za-z]{3}(?:-[A-Za-z]{3})?)(?:/0*[1-9][0-9]?)?")
+_ALL = re.compile(r"[*?](?:/0*1)?")
+_VARIABLE = re.compile(r"\$(\$|\(([-._A-Za-z0-9]+)\))")
+_SILENT = frozenset({"apiVersion", "kind", "metadata", "status"})
+"""Keys that say nothing about when or how a job runs."""
+
+
+class _Refused(ValueError):
+    """A manifest cannot be a schedule here; the others are still imported."""
+
+
+class _Part:
+    """A mapping of a manifest that keeps count of the keys that were used."""
+
+    def __init__(self, item: yaml_items.Located, name: str = "") -> None:
+        if not isinstance(item.value, dict):
+            raise _Refused(f"{name or 'the manifest'}: line {item.line}: expected keys and values")
+        self.line, self._name, self._left = item.line, name, dict(item.value)
+
+    def take(self, key: str, kind: type | tuple[type, ...]) -> Any:
+        """Return the plain value of a key, or None; raises _Refused if it has another type."""
+        item = self._left.pop(key, None)
+        if item is None or item.value is None:
+            return None
+        value = yaml_items.plain(item)
+        if not isinstance(value, kind) or (
+            isinstance(value, int) and kind is int and (isinstance(value, bool) or value < 0)
+        ):
+            raise _Refused(f"{self._at(key)}: line {item.line}: {_EXPECTED[kind]}")
+        return value
+
+    def part(self, key: str) -> _Part:
+        """Return the mapping of a key; raises _Refused if there is none."""
+        if key not in self._left:
+            raise _Refused(f"{self._at(key)}: it is missing from line {self.line} on")
+        return _Part(self._left.pop(key), self._at(key))
+
+    def items(self, key: str) -> list[yaml_items.Located]:
+        """Return the items of a list, which may be missing."""
+        item = self._left.pop(key, None)
+        if item is None or item.value is None:
+            return []
+        if not isinstance(item.value, list):
+            raise _Refused(f"{self._at(key)}: line {item.line}: expected a list")
+        return item.value
+
+    def unused(self, *silent: str) -> list[str]:
+        """Return a warning for each key that was not taken."""
+        return [
+            f"line {item.line}: {self._at(key)} is left out"
+            for key, item in self._left.items()
+            if key not in silent and key not in _SILENT
+        ]
+
+    def _at(self, key: str) -> str:
+        return f"{self._name}.{key}".lstrip(".")
+
+
+_EXPECTED: dict[Any, str] = {
+    str: "expected a text",
+    int: "expected a whole number",
+    bool: "expected true or false",
+    list: "expected a list",
+}
+
+
+class _Manifest(NamedTuple):
+    kind: str
+    item: yaml_items.Located
+
+
+def parse_kubernetes(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
+    """Parse manifests; ``zone`` is the time zone of a cluster for those without ``timeZone``.
+
+    Raises Unreadable if the text is not YAML. Manifests of other kinds are named in a warning.
+    """
+    check_size(text)
+    try:
+        documents = yaml_items.documents(text)
+    except ValueError as error:
+        hint = "; render templates first (helm template)" if "{{" in text else ""
+        raise Unreadable(f"expected Kubernetes manifests in YAML: {error}{hint}") from None
+    found: list[ImportedSchedule] = []
+    others: list[str] = []
+    for manifest in _manifests(documents):
+        if manifest.kind == "CronJob":
+            found.append(_schedule(manifest.item, zone))
+            check_count(found, found[-1].place)
+        else:
+            others.append(f"line {manifest.item.line}: a {manifest.kind} is left out")
+    if found and others:
+        found[0] = found[0].with_warning(*others)
+    return once(found)
+
+
+def _manifests(documents: list[yaml_items.Located]) -> Iterator[_Manifest]:
+    for item in documents:
+        if item.value is None:
+            continue
+        if not isinstance(item.value, dict) or "kind" not in item.value:
+            raise Unreadable(f"line {item.line}: expected a Kubernetes manifest with kind")
+        kind = str(yaml_items.plain(item.value["kind"]))
+        inner = item.value.get("items")
+        if kind in ("List", "CronJobList") and inner is not None and isinstance(inner.value, list):
+            yield from _manifests(inner.value)
+        else:
+            yield _Manifest(kind, item)
+
+
+def _schedule(item: yaml_items.Located, zone: str) -> ImportedSchedule:
+    schedule = ImportedSchedule(f"line-{item.line}", f"line {item.line}", "", zone=zone)
+    try:
+        manifest = _Part(item)
+        metadata = manifest.part("metadata")
+        name = metadata.take("name", str) or metadata.take("generateName", str)
+        schedule = schedule._replace(name=name or schedule.name)
+        if namespace := metadata.take("namespace", str):
+            schedule = schedule._replace(name=f"{namespace}/{schedule.name}")
+        spec = manifest.part("spec")
+        schedule = schedule._replace(source_text=spec.take("schedule", str) or "")
+        return _with_spec(schedule, spec).with_warning(*manifest.unused())
+    except (_Refused, cron.BadSchedule) as error:
+        return schedule._replace(refused=str(error))
+
+
+def _with_spec(schedule: ImportedSchedule, spec: _Part) -> ImportedSchedule:
+    zone = spec.take("timeZone", str) or schedule.zone
+    find_zone(zone)
+    expression = expression_of(schedule.source_text)
+    schedule = schedule._replace(
+        zone=zone, old=cron.parse(expression), expression=expression, paused=bool(spec.take("suspend", bool))
+    )
+    options: dict[str, Any] = {}
+    warnings: list[str] = []
+    policy = spec.take("concurrencyPolicy", str) or "Allow"
+    if policy not in ("Allow", "Forbid", "Replace"):
+        raise _Refused("spec.concurrencyPolicy: expected Allow, Forbid or Replace")
+    options["overlap"] = "skip"
+    if policy == "Allow":
+        warnings.append("concurrencyPolicy Allow: a tick during a run starts a second one there, none here")
+    elif policy == "Replace":
+        warnings.append("concurrencyPolicy Replace: a tick ends the running one there, and is skipped here")
+    for key, option in KEPT.items():
+        if (kept := spec.take(key, int)) is not None:
+            options[option] = kept
+    if (late := spec.take("startingDeadlineSeconds", int)) is not None:
+        options["max_late"] = late
+    job = spec.part("jobTemplate").part("spec")
+    if (seconds := job.take("activeDeadlineSeconds", int)) is not None:
+        options["run_timeout"] = seconds
+    retries = job.take("backoffLimit", int)
+    retries = RETRIES if retries is None else retries
+    options["retries"] = retries
+    if retries:
+        options |= BACKOFF
+        if seconds is not None:
+            warnings.append("activeDeadlineSeconds counts all attempts together there, and each one here")
+    for key in ("parallelism", "completions"):
+        if job.take(key, int) not in (None, 1):
+            raise _Refused(f"spec.jobTemplate.spec.{key}: expected 1, as a schedule here starts one run")
+    pod = job.part("template").part("spec")
+    command, more = _command(pod)
+    return schedule._replace(options={**command, **options}).with_warning(
+        *warnings, *more, *spec.unused(), *job.unused("ttlSecondsAfterFinished"), *pod.unused("restartPolicy")
+    )
+
+
+def expression_of(text: str) -> str:
+    """Return the expression here of a CronJob's ``schedule``; raises BadSchedule."""
+    words = text.split()
+    if len(words) == 1 and words[0] in MACROS:
+        return words[0]
+    if len(words) != 5:
+        raise cron.BadSchedule("schedule", text, f"five fields, or one of {', '.join(MACROS)}")
+    ours = []
+    for word in words:
+        terms = word.split(",")
+        for term in terms:
+            if not _TERM.fullmatch(term):
+                expected = f"fields as Kubernetes reads them, not {term[:40]!r}"
+                raise cron.BadSchedule("schedule", text, expected)
+        ours.append("*" if any(map(_ALL.fullmatch, terms)) else word.replace("?", "*"))
+    if any(set(re.findall("[0-9]+", term.partition("/")[0])) & {"7", "07"} for term in ours[4].split(",")):
+        raise cron.BadSchedule("schedule", text, "weekdays from 0 to 6, as Kubernetes has no 7")
+    expression = " ".join(ours)
+    cron.parse(expression)
+    return expression
+
+
+def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
+    """Return the command of a pod's only container, and warnings."""
+    if pod.items("initContainers"):
+        raise _Refused("initContainers: expected none, as a run here is one command")
+    containers = pod.items("containers")
+    if len(containers) != 1:
+        raise _Refused(f"containers: expected one, not {len(containers)}, as a run here is one command")
+    container = _Part(containers[0], "container")
+    image = container.take("image", str)
+    words, arguments = container.take("command", list) or [], container.take("args", list) or []
+    variables: dict[str, str] = {}
+    warnings: list[str] = []
+    for item in container.items("env"):
+        variable = _Part(item, "env")
+        name, value = variable.take("name", str), variable.take("value", str)
+        if not name or "=" in name:
+            raise _Refused(f"env: line {item.line}: expected a name")
+        if "valueFrom" in item.value:
+            warnings.append(f"line {item.line}: env {name} comes from elsewhere (valueFrom): not set here")
+        else:
+            variables[name] = _expanded(value or "", variables)
+    given = [*words, *arguments]
+    if not all(isinstance(word, str) for word in given):
+        raise _Refused(f"container: line {container.line}: command and args: expected texts")
+    warnings += container.unused("name", "imagePullPolicy")
+    if not words:
+        what = f"the image {image!r} has the command" if image else "there is no command"
+        warnings.append(f"{what}: a worker has to take jobs of this name")
+        if given or variables:
+            warnings.append(f"line {container.line}: args and env are left out without a command")
+        return {}, warnings
+    warnings.append(f"the command has to exist where the worker runs, not in the image {image!r}")
+    argv = [_expanded(word, variables) for word in given]
+    if variables:
+        argv = ["env", *(f"{name}={value}" for name, value in variables.items()), *argv]
+    return {"argv": argv}, warnings
+
+
+def _expanded(text: str, variables: dict[str, str]) -> str:
+    """Replace ``$(NAME)`` of known variables, as Kubernetes does; ``$$`` stands for ``$``."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else variables.get(match[2], match[0])
+
+    expanded = _VARIABLE.sub(value, text)
+    if len(expanded) > EXPANDED_CHARS_MAX:
+        raise _Refused(f"expected at most {EXPANDED_CHARS_MAX} characters after $(NAME) is replaced")
+    return expanded
