@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, closing, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bedrockjobs.cli.output import OUTPUT_LOST
 from bedrockjobs.cli.service import MARK
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.commands.take import TakeOptions
+from bedrockjobs.store.outbox import table_sql
 from tests.cli import warm
 from tests.effort import crossed
 
@@ -221,6 +223,9 @@ CALLED: dict[str, str] = {
     "import ftl": "{ftl}",
     "import kubernetes": "{kubernetes}",
     "import luci": "{luci}",
+    "outbox sql": "--dialect sqlite",
+    "outbox list": "--from {outbox}",
+    "outbox relay": "--from {outbox} --once",
     "query": "SELECT_1;",
     "ping": "",
     "status": "",
@@ -382,6 +387,12 @@ class Given(dict[str, str]):
     def _database(self, new: str) -> str:
         self._done("restore", self._backup(new), "--database", f"{self._new(new)}.db")
         return f"{self._new(new)}.db"
+
+    def _outbox(self, new: str) -> str:
+        path = f"{self._new(new)}.outbox"
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript(table_sql("sqlite"))
+        return path
 
     def _serving(self, new: str) -> str:
         return str(self._server.database)
