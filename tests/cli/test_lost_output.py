@@ -391,7 +391,8 @@ class Given(dict[str, str]):
     def _outbox(self, new: str) -> str:
         path = f"{self._new(new)}.outbox"
         with closing(sqlite3.connect(path)) as database:
-            database.executescript(table_sql("sqlite"))
+            row = "(1, 'k', '', '[', 1, '', 'aside', 'it is not JSON')"
+            database.executescript(f"{table_sql('sqlite')} INSERT INTO bedrockjobs_outbox VALUES {row};")
         return path
 
     def _serving(self, new: str) -> str:
