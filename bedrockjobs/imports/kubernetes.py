@@ -228,6 +228,8 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
     image = container.take("image", str)
     words, arguments = container.take("command", list) or [], container.take("args", list) or []
     variables: dict[str, str] = {}
+    elsewhere: set[str] = set()
+    """Variables whose values the manifest does not have."""
     warnings: list[str] = []
     for item in container.items("env"):
         variable = _Part(item, "env")
@@ -236,11 +238,17 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
             raise _Refused(f"env: line {item.line}: expected a name")
         if "valueFrom" in item.value:
             warnings.append(f"line {item.line}: env {name} comes from elsewhere (valueFrom): not set here")
+        elif secret := _unset(value or "", elsewhere):
+            warnings.append(f"line {item.line}: env {name} refers to {secret}: not set here")
         else:
             variables[name] = _expanded(value or "", variables)
+            continue
+        elsewhere.add(name)
     given = [*words, *arguments]
     if not all(isinstance(word, str) for word in given):
         raise _Refused(f"container: line {container.line}: command and args: expected texts")
+    if unset := next(filter(None, (_unset(word, elsewhere) for word in given)), ""):
+        raise _Refused(f"container: line {container.line}: $({unset}): its value is not in the manifest")
     warnings += container.unused("name", "imagePullPolicy")
     if not words:
         what = f"the image {image!r} has the command" if image else "there is no command"
@@ -253,6 +261,11 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
     if variables:
         argv = ["env", *(f"{name}={value}" for name, value in variables.items()), *argv]
     return {"argv": argv}, warnings
+
+
+def _unset(text: str, names: set[str]) -> str:
+    """Return the first of some variables to which a text refers, or an empty text."""
+    return next((match[2] for match in _VARIABLE.finditer(text) if match[2] in names), "")
 
 
 def _expanded(text: str, variables: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from bedrockjobs.imports import kubernetes
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 
+SECRET = "{name: A, valueFrom: {}}"
 CONTAINER = "image: i, command: [/bin/x]"
 
 
@@ -96,7 +97,8 @@ def test_commands() -> None:
         ("job", "podFailurePolicy: {},", "line 3: spec.jobTemplate.spec.podFailurePolicy is left out"),
         ("pod", "volumes: [],", "template.spec.volumes is left out"),
         ("container", f"{CONTAINER}, resources: {{}}", "container.resources is left out"),
-        ("container", f"{CONTAINER}, env: [{{name: A, valueFrom: {{}}}}]", "env A comes from elsewhere"),
+        ("container", f"{CONTAINER}, env: [{SECRET}, {{name: B, value: u:$(A)}}]", "env B refers to A"),
+        ("container", f"{CONTAINER}, env: [{SECRET}]", "env A comes from elsewhere"),
     ],
 )
 def test_what_is_lost_is_said(where: str, given: str, warning: str) -> None:
@@ -116,6 +118,7 @@ def test_what_is_lost_is_said(where: str, given: str, warning: str) -> None:
         ("job", "backoffLimit: true,", "backoffLimit: line 3: expected a whole number"),
         ("job", "completions: 2,", "expected 1"),
         ("pod", "initContainers: [{}],", "initContainers: expected none"),
+        ("container", f"command: [x, $(A)], env: [{SECRET}]", "$(A): its value is not in the manifest"),
         ("container", "command: [1]", "expected texts"),
         ("container", "a: 1}, {a: 1", "expected one, not 2"),
     ],
