@@ -1,4 +1,7 @@
-"""A run that stops the processes above it: its time limit holds, its slot goes on, nothing outlives it."""
+"""A run that stops the processes above it: its time limit holds, its slot goes on, nothing outlives it.
+
+It does so while its worker lives: after that, nobody is left to resume the guard and the watchdog.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,16 @@ def work(data):
     path = os.path.join(os.environ["MADE"], data["name"])
     with open(path + ".0", "w") as file:
         file.write(" ".join(map(str, [os.getpid(), child.pid, *pids.values()])))
-    os.rename(path + ".0", path)
+    begun = False
     while True:
         for name, number in data["stop"]:
             try:
                 os.kill(pids[name], number)
             except (KeyError, OSError):
                 pass
+        if not begun:
+            os.rename(path + ".0", path)
+            begun = True
         if not data["ever"]:
             break
     time.sleep(1000)
@@ -109,7 +115,7 @@ async def killed_at_the_end(folder):
     try:
         yield
     finally:
-        for path in folder.glob("l*[a-z]"):
+        for path in folder.glob("l*"):
             for pid in path.read_text().split():
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
@@ -133,7 +139,7 @@ async def stops_in_one_way(made, way, stops):
     argv = ["--env=MADE", f"--concurrency={len(stops)}", *WAYS[way], *program_of]
     async with (
         FakeServer() as server,
-        program(server, *argv, path=made, forked=True, MADE=str(folder)) as worker,
+        program(server, *argv, path=made, MADE=str(folder)) as worker,
         killed_at_the_end(folder),
     ):
         number = 0
