@@ -37,7 +37,7 @@ SERIOUS = """({violations}) => violations
     .filter(({impact}) => ["serious", "critical"].includes(impact))
     .flatMap(({id, nodes}) => nodes.map(({html, failureSummary}) =>
         `${id}: ${html.slice(0, 150)} ${failureSummary.slice(0, 300)}`))"""
-"""Takes what axe complains of out of its answer, which takes as long to be sent as to be found."""
+"""Takes what axe complains of out of its answer."""
 
 STATE_EACH = examples(3, night=1)
 """By day axe checks one test's states of a page in so many, and each page in ``test_every_page.py``."""

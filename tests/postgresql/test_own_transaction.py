@@ -264,6 +264,15 @@ def test_another_connection_is_refused(wrong: object) -> None:
         resize.enqueue(1, connection=wrong)
 
 
+async def test_a_schedule_takes_no_connection() -> None:
+    own = resize.using(connection=sqlite3.Connection)
+    words = "connection: expected none for a schedule"
+    with pytest.raises(InvalidCommand, match=words):
+        own.schedule("0 9 * * *", 800)
+    with pytest.raises(InvalidCommand, match=words):
+        await own.aschedule("0 9 * * *", 800)
+
+
 def test_another_database_is_refused() -> None:
     with (
         closing(sqlite3.connect(":memory:")) as file,

@@ -389,6 +389,9 @@ class _Declared(Generic[P, R]):
     def _scheduling(self, expression: str, data: dict[str, Any]) -> SyncSchedules:
         from bedrockjobs.commands import JobSpec, SyncSchedules
 
+        if self._connection is not None:
+            message = "connection: expected none for a schedule, which is set by the server in its own commit"
+            raise _refused(self, "Malformed connection", message)
         if not self.arguments.takes_job and self.arguments.has(RESULT):
             message = f"a schedule cannot pass the parameter {RESULT}: this name holds the last result"
             raise _refused(self, "Malformed data", message)
