@@ -274,6 +274,7 @@ NOT_SHARED = {
     "HOSTS_PER_CALLER_MAX": "each token has its own",
     "EVENTS_KEPT_MAX": "retention: the oldest are deleted, and nothing is refused",
     "RUNS_KEPT_MAX": "retention: the oldest are deleted, and nothing is refused",
+    "INBOX_AGAIN_S_MAX": "the longest pause before a job over another limit is tried again; refuses nothing",
     "keep_keys_s": "idempotency keys are not counted; they expire",
     "pipelined_max": "each connection has its own",
     "batch_max": "of one commit; the other commands come with the next one, in their order",
