@@ -247,6 +247,7 @@ TABLES = (
     "audit",
     "servers",
     "workers",
+    "inbox",
 )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
-from contextlib import redirect_stdout
+import sqlite3
+from contextlib import closing, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,9 @@ from bedrockjobs.cli.output import (
     write_one,
     write_wrapped,
 )
+from bedrockjobs.commands import CreateJob
+from bedrockjobs.outbox import Outbox
+from bedrockjobs.store.outbox import table_sql
 
 JOB = raw_record(
     '{"jobID":7,"state":"QUEUED","name":"foo","data":{"b":2.50,"a":[1, -0.0]},"nextRun":"2026-11-21"}'
@@ -426,6 +431,9 @@ ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, .
 }
 """What each command that lists something is answered, and what of it every terminal must show whole."""
 
+OUTBOX_LIST = ("outbox", "list")
+"""It asks no server."""
+
 
 def on_terminal(*arguments: str) -> list[str]:
     """Run the program with a terminal as stdout; return the visible lines, without colours."""
@@ -450,7 +458,22 @@ def test_each_command_that_lists_something_is_walked() -> None:
         for name in getattr(command, "commands", {})
         if name == "list"
     }
-    assert lists <= set(ASKED)
+    assert lists <= {*ASKED, OUTBOX_LIST}
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_terminal_shows_jobs_of_an_outbox_whole(
+    width: int, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.executescript(table_sql("sqlite"))
+        Outbox(shop).enqueue(CreateJob(name=LONG_NAME, data={"a": "x" * 300}))
+        shop.execute("UPDATE bedrockjobs_outbox SET state = 'aside', error = ?", (TRACEBACK,))
+        shop.commit()
+    lines = on_terminal(*OUTBOX_LIST, "--from", str(tmp_path / "shop.db"))
+    assert [line for line in lines if cell_len(line) > width] == []
+    assert any(line.split()[:1] == ["1"] for line in lines), lines
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
