@@ -12,6 +12,7 @@ import signal
 import sys
 from contextlib import asynccontextmanager, suppress
 from itertools import chain, combinations
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,18 @@ def made(tmp_path):
     return folder
 
 
+def described(pid):
+    """Return the state and the command of a process and of those above it."""
+    lines = []
+    with suppress(OSError):
+        while pid > 1:
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[-60:].decode()
+            lines.append(f"{pid} {stat[0]} {command}")
+            pid = int(stat[1])
+    return lines
+
+
 @asynccontextmanager
 async def killed_at_the_end(folder):
     """Kill the processes of runs, and those above them: who waits for the end of the log waits for them."""
@@ -167,7 +180,10 @@ async def stops_in_one_way(made, way, stops):
         worker.kill()
         with suppress(TimeoutError):
             await until(lambda: all(gone(*each) for each in found.values()))
-        assert not [(way, name) for name, each in found.items() if not gone(*each)]
+        left = {
+            (way, name): [described(pid) for pid in each] for name, each in found.items() if not gone(*each)
+        }
+        assert not left
 
 
 @pytest.mark.parametrize("part", [0, 1])

@@ -145,6 +145,7 @@ class Watchdog:
     def _guard(self, control: int, folder: mmap.mmap) -> NoReturn:
         """Run as a guard, in the forked process."""
         status = FAULT  # so that its leftovers are killed
+        kernel.resume_with_death_of_parent()  # of this watchdog, or of the worker that inherits the guard
         try:
             self._worker.close()
             for guard in self._guards:
