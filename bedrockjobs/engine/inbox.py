@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from bedrockjobs.base.config import INBOX_AGAIN_S_MIN
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.handlers.inbox import TakeIn
-from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.engine.submission import Outcome, Submission, outcome_of
 from bedrockjobs.job.rows import InboxRow
 from bedrockjobs.store.base import StoreError
 
@@ -81,15 +81,7 @@ class Inbox:
 
     async def _done(self, command: TakeIn) -> CommandError | None:
         """Execute a command; return the error that it was refused with, if any."""
-        done = asyncio.get_running_loop().create_future()
-
-        def deliver(outcome: Outcome) -> bool:
-            if not done.done():
-                done.set_result(outcome)
-            return True
-
-        self._submit(command, deliver)
-        outcome = await done
+        outcome = await outcome_of(lambda deliver: self._submit(command, deliver))
         if command.postponed and self._later is None and not self._closed:
             self._later = asyncio.get_running_loop().call_later(INBOX_AGAIN_S_MIN, self._look_again)
         return outcome if isinstance(outcome, CommandError) else None

@@ -13,7 +13,7 @@ from typing import Any
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.events import OutputChanged, RunEnded
 from bedrockjobs.engine.handlers.serving import PackOutput
-from bedrockjobs.engine.submission import Outcome, Submission
+from bedrockjobs.engine.submission import Outcome, Submission, outcome_of
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, OUTPUT_PACKED_BYTES_MIN, Chunk, joined, neighbours
 
 log = logging.getLogger(__name__)
@@ -89,15 +89,7 @@ class OutputCompactor:
 
     async def _done(self, command: PackOutput) -> PackOutput:
         """Execute a command in the dispatcher; return the command with its result."""
-        done = asyncio.get_running_loop().create_future()
-
-        def deliver(outcome: Outcome) -> bool:
-            if not done.done():
-                done.set_result(outcome)
-            return True
-
-        self._submit(command, deliver)
-        outcome = await done
+        outcome = await outcome_of(lambda deliver: self._submit(command, deliver))
         if isinstance(outcome, CommandError):
             raise outcome
         return command

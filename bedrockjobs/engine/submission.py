@@ -22,6 +22,20 @@ Outcome = Answer | CommandError
 Deliver = Callable[[Outcome], bool]
 """Receives an outcome; returns False only if the client certainly did not get it."""
 
+
+async def outcome_of(submit: Callable[[Deliver], object]) -> Outcome:
+    """Submit a command of the server itself, and return its outcome."""
+    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def deliver(outcome: Outcome) -> bool:
+        if not done.done():
+            done.set_result(outcome)
+        return True
+
+    submit(deliver)
+    return await done
+
+
 RETRIES_AT_ONCE = 2
 """How often a take is retried without a pause."""
 

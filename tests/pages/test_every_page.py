@@ -168,7 +168,7 @@ async def resize(page: Page, size: tuple[int, int]) -> None:
 
 
 async def faults(page: Page, width: int, *, theme: str = THEMES[0]) -> list[str]:
-    """Return what somebody with a window of this width would complain of; axe looks at a theme, if any."""
+    """Return the faults of a page in a window of this width, and what axe finds in a theme, if any."""
     if theme:
         await check(page, theme)
     found = [told for told in (await page.evaluate(MEASURE), *await page.evaluate(ON_EACH_OTHER)) if told]

@@ -36,8 +36,7 @@ Measure = Callable[[bytes], Awaitable[tuple[Reply, float]]]
 class Turns:
     """The longest processor time of a turn of a loop, in memory that two processes share.
 
-    Somebody who asks for something small at the worst moment waits for two: the rest of one, and the one in
-    which it is answered.
+    A small request at the worst moment waits for two: the rest of one, and the one that answers it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """The SQL function ``create_job``, with which an application creates jobs in a transaction of its own.
 
 It checks what SQL can check, draws the jobID and writes a row of the table ``inbox``, with the rights of the
-tables' owner. Whoever may execute it needs no other right.
+tables' owner. A role that may execute it needs no other right.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def text(schema: str) -> str:
 def install(session: DatabaseSession, schema: str) -> bool:
     """Create or replace the function in the open transaction; return whether it is new.
 
-    Nobody may execute a new one until it is granted. The rights on an older one stay.
+    No other role may execute a new one until it is granted. A replaced one keeps its rights.
     """
     ((there_is,),) = session.run_statements([("SELECT to_regprocedure($1) IS NOT NULL", (SIGNATURE,))])[0]
     session.script(text(schema))
