@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import gc
+import logging
 import os
+import signal
 import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -218,15 +226,30 @@ def connections_are_closed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def process_stays_as_it_was() -> Iterator[None]:
-    """Fail a module that leaves another environment or folder to the tests after it."""
+    """Fail a module that leaves the process changed to the tests after it."""
     before = _process()
     yield
     changed = sorted({name for name, _ in before ^ _process()} - {"PYTEST_CURRENT_TEST"})
     assert not changed, f"use monkeypatch, or its context in a fixture of a module, to change {changed}"
 
 
-def _process() -> set[tuple[str, str]]:
-    return {*os.environ.items(), ("the folder", str(Path.cwd()))}
+def _process() -> set[tuple[str, object]]:
+    """Return what tests may change by mistake, as a module does that a worker imports into this process."""
+    return {
+        *os.environ.items(),
+        ("the folder", str(Path.cwd())),
+        ("tempfile.tempdir", tempfile.gettempdir()),
+        ("sys.setrecursionlimit", sys.getrecursionlimit()),
+        ("sys.excepthook", sys.excepthook),
+        ("gc.enable", gc.isenabled()),
+        ("logging.root", logging.root.level),
+        *(
+            (f"{module.__name__}.{name}", value)
+            for module in (builtins, os, signal, socket, subprocess, tempfile, threading, time)
+            for name, value in vars(module).items()
+            if callable(value)
+        ),
+    }
 
 
 @pytest.fixture

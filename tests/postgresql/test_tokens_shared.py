@@ -40,11 +40,17 @@ async def pair_of(stack: AsyncExitStack) -> list[Live]:
     return servers
 
 
+async def pair_with_admin(stack: AsyncExitStack) -> tuple[list[Live], Bearer]:
+    """Start two servers and create the first token, which both know from now on."""
+    servers = await pair_of(stack)
+    root = await admin_of(servers[0])
+    await until(Bearer(servers[1]), 401)  # before it knows, the second one serves everybody
+    return servers, root
+
+
 async def test_a_token_holds_at_all_servers_and_so_does_its_end() -> None:
     async with AsyncExitStack() as stack:
-        servers = await pair_of(stack)
-        root = await admin_of(servers[0])
-        await until(Bearer(servers[1]), 401)
+        servers, root = await pair_with_admin(stack)
         reader = await root.token_for("r", "read")
         there = Bearer(servers[1], reader.token)
         await until(there, 200)
@@ -83,8 +89,7 @@ async def followed(session: Session) -> Talk:
 @pytest.mark.parametrize("end", ["logout", "revoked", "rotated"])
 async def test_a_session_ends_at_all_servers_with_its_streams(end: str) -> None:
     async with AsyncExitStack() as stack:
-        one, two = await pair_of(stack)
-        root = await admin_of(one)
+        (one, two), root = await pair_with_admin(stack)
         reader = await root.token_for("r", "read")
         cookie = await logged_in(one, reader.token)
         there = Session(two, cookie)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -55,7 +56,11 @@ def write(tmp_path, monkeypatch):
         (folder / f"{name}.py").write_text(text.replace("**OPTIONS", f"**{options!r}"))
         return name
 
+    recursion, collects = sys.getrecursionlimit(), gc.isenabled()
     yield module
+    # The worker is in this process and imports the modules, whose changes in memory it does not revert.
+    sys.setrecursionlimit(recursion)
+    (gc.enable if collects else gc.disable)()
     for name in set(sys.modules) - known:
         if name.startswith("warm_"):
             del sys.modules[name]

@@ -151,7 +151,8 @@ def f(job):
 """
 
 
-async def test_a_run_whose_process_cannot_be_made_once_its_start_was_told_ends(ran, write):
+async def test_a_run_whose_process_cannot_be_made_once_its_start_was_told_ends(ran, write, monkeypatch):
+    monkeypatch.setattr("os.fork", os.fork)  # the worker is in this process, and imports the module
     found = await ran(WAYS["fork"], "pass", module=write(NO_FORK))
     assert outcomes(found) == [("FailJob", 137, None)]
 
