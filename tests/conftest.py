@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         config.hook.pytest_collection_modifyitems(session=session, config=config, items=items)
         pytest_collection_finish()
         collected += len(items)
-        for item, following in zip(items, [*items[1:], session], strict=True):
+        for item, following in pairwise([*items, session]):  # none if a file cannot be imported
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.shouldfail or session.shouldstop:
                 raise session.Interrupted(session.shouldfail or session.shouldstop)

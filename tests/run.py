@@ -83,7 +83,7 @@ SLOW = {
     "tests/unit/test_worker_registry.py",
     # Each of them starts processes:
     "tests/unit/test_cli_program.py",
-    "tests/unit/test_peers.py",
+    "tests/unit/test_benchmark_peers.py",
     "tests/unit/test_template_code.py",
     "tests/unit/test_testing.py",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,12 @@ def test_every_test_file_is_dealt_out_once(tmp_path: Path) -> None:
     found = [file for folder in tmp_path.iterdir() for file in dealt(folder)]
     wanted = (ROOT / "tests").glob("**/test_*.py")
     assert sorted(found) == sorted(str(path.relative_to(ROOT)) for path in wanted)
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """Their folders are no packages, so a process cannot import the second one."""
+    names = Counter(path.name for path in (ROOT / "tests").glob("**/test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 COMMAND = """
