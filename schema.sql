@@ -184,6 +184,51 @@ CREATE TABLE inbox (
 
 CREATE INDEX inboxByAgain ON inbox (again, jobID);
 
+-- Workflows: jobs of which some start after others have ended.
+CREATE TABLE workflows (
+    workflowID INTEGER NOT NULL PRIMARY KEY,    -- from the sequence of jobIDs
+    name       TEXT    NOT NULL,
+    state      TEXT    NOT NULL DEFAULT 'RUNNING', -- RUNNING, FINISHED, FAILED or CANCELLED
+    created    TEXT    NOT NULL,
+    ended      TEXT    NOT NULL DEFAULT '',     -- '': not yet
+    keep       INTEGER NOT NULL,                -- seconds for which it is kept after its end
+    kept       TEXT    NOT NULL DEFAULT '',     -- kept until then; '': it runs, or it failed
+    open       INTEGER NOT NULL DEFAULT 0,      -- jobs that have not ended
+    failed     INTEGER NOT NULL DEFAULT 0,      -- jobs that ended badly and whose onFailure is not ignore
+    cancelled  INTEGER NOT NULL DEFAULT 0,      -- 1: CancelWorkflow ended it
+    by         TEXT    NOT NULL DEFAULT ''
+) STRICT;
+
+CREATE INDEX workflowsByState ON workflows (state, workflowID);
+CREATE INDEX workflowsKept ON workflows (kept) WHERE kept <> '';
+
+-- The jobs of workflows, which are kept when the jobs themselves are gone.
+CREATE TABLE workflowJobs (
+    jobID      INTEGER NOT NULL PRIMARY KEY,
+    workflowID INTEGER NOT NULL,
+    ref        TEXT    NOT NULL,                -- its name within the workflow
+    name       TEXT    NOT NULL,                -- of the job
+    onFailure  TEXT    NOT NULL,                -- cancel, continue or ignore
+    waits      INTEGER NOT NULL DEFAULT 0,      -- jobs that it waits for; after an end: it was cancelled with them
+    state      TEXT    NOT NULL DEFAULT '',     -- '': not ended; else FINISHED, FAILED or CANCELLED
+    started    TEXT    NOT NULL DEFAULT '',     -- its last take, once it has ended
+    ended      TEXT    NOT NULL DEFAULT '',
+    reason     TEXT    NOT NULL DEFAULT '',     -- why it was cancelled or failed
+    result     TEXT    NOT NULL DEFAULT ''      -- what it reported, a JSON object; '': nothing
+) STRICT;
+
+CREATE UNIQUE INDEX workflowJobsByRef ON workflowJobs (workflowID, ref);
+CREATE INDEX workflowJobsInOrder ON workflowJobs (workflowID, jobID, name);
+
+-- The edges of workflows: the first job has to end before the second one starts.
+CREATE TABLE workflowEdges (
+    before INTEGER NOT NULL,                    -- a jobID
+    jobID  INTEGER NOT NULL,
+    PRIMARY KEY (before, jobID)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX workflowEdgesByJob ON workflowEdges (jobID, before);
+
 -- Paused names.
 CREATE TABLE pauses (
     pattern TEXT NOT NULL PRIMARY KEY,          -- GLOB

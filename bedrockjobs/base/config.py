@@ -419,6 +419,21 @@ DECLARERS_KEPT_MAX = 20
 VERSIONS_KEPT_MAX = 20
 """Versions of a module that are recorded after their last worker has ended: more than any rollback needs."""
 
+WORKFLOW_JOBS_MAX = 10_000
+"""Jobs in a workflow: a page can still draw their layers, and RetryWorkflow reads all of them."""
+
+WORKFLOW_EDGES_MAX = 100_000
+"""Edges of a workflow: read within 100 ms, and ten for each job."""
+
+REF_CHARS_MAX = 100
+"""Length of a job's name within its workflow: results are listed by it, and pages print it into boxes."""
+
+WORKFLOW_KEPT_S = 24 * 3_600
+"""Default seconds for which a workflow is kept after its end: a nightly one until the next."""
+
+BEFORE_BYTES_MAX = 16 * 1024 * 1024
+"""Results that a job gets from those before it: four of the largest. More belongs in a file."""
+
 RESULT_KEPT_S = 3_600
 """Default seconds for which the result of a function's job is kept: few callers wait longer."""
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bedrockjobs.commands.schedules import *
     from bedrockjobs.commands.server import *
     from bedrockjobs.commands.take import *
+    from bedrockjobs.commands.workflows import *
 
 
 def _declared() -> dict[str, type[Wire]]:

@@ -34,7 +34,7 @@ ORDINARY_HEADERS = frozenset({"accept", "host"})
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
-Group = Literal["jobs", "schedules", "runs", "server", "access", "messages"]
+Group = Literal["jobs", "workflows", "schedules", "runs", "server", "access", "messages"]
 
 
 _PUT_FIELDS, _PUT_SET, _PUT_EXTRA, _PUT_PRIVATE = (

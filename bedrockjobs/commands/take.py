@@ -190,6 +190,14 @@ class JobFacts(Reply):
     finished: str | None = None
     result: dict[str, Any] | None = None
     source: str | None = None
+    workflow_id: int | None = None
+    ref: str | None = None
+    before: dict[str, dict[str, Any] | None] | None = Field(
+        default=None, description="In a workflow: the results of the jobs before it, by their `ref`."
+    )
+    before_left_out: list[str] | None = Field(
+        default=None, description="refs whose results are too much to be in `before`."
+    )
 
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from bedrockjobs.store.records import Records
 
 WORDS = (
     "a run token permits only UpdateJob with its jobID and progress, QueryJob with its jobID, AppendOutput"
-    " with its runID, and CreateJob and CreateJobs with its jobID as parentJobID"
+    " with its runID, CreateJob and CreateJobs with its jobID as parentJobID, and AddToWorkflow with its"
+    " jobID"
 )
 """The error text for any other command."""
 
@@ -43,6 +44,8 @@ def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None
         specs = command.jobs
     elif isinstance(command, CreateJob):
         specs = (command,)
+    elif isinstance(command, c.AddToWorkflow):
+        specs = command.jobs
     for spec in specs:
         for option in OWN_COMMANDS:
             if getattr(spec, option):  # an empty one is none
@@ -66,6 +69,8 @@ def _is_of(run: RunOfToken, command: Command[Any]) -> bool:
         return command.job_id == run.job_id
     if isinstance(command, AppendOutput):
         return command.run_id == run.run_id
+    if isinstance(command, c.AddToWorkflow):
+        return command.job_id == run.job_id and command.workflow_id is None
     if isinstance(command, CreateJobs):
         return all(spec.parent_job_id == run.job_id for spec in command.jobs)
     return isinstance(command, CreateJob) and command.parent_job_id == run.job_id
@@ -112,7 +117,7 @@ def admit(caller: Principal, command: C) -> C:
         _check_repeat(command, grant)
     if grant.no_data and kind is c.ReadOutput:
         raise Forbidden(detail="output counts as data, which this token may not see")
-    if kind is c.CreateJob or kind is c.CreateJobs:
+    if kind is c.CreateJob or kind is c.CreateJobs or kind is c.CreateWorkflow:
         command = _with_own_keys(command, caller)
     if grant.name and kind in SIGNED:
         command = command.with_value("by", grant.name)
@@ -152,7 +157,7 @@ def _check_repeat(command: Command[Any], grant: Permission) -> None:
             raise Forbidden(detail=f"{place}: schedules, and jobs that repeat, need the role operate; {who}")
 
 
-S = TypeVar("S", bound=c.JobSpec)
+S = TypeVar("S", c.JobSpec, c.CreateJob | c.CreateWorkflow)
 
 
 def _with_own_keys(command: Command[Any], caller: Principal) -> Any:
@@ -161,7 +166,7 @@ def _with_own_keys(command: Command[Any], caller: Principal) -> Any:
         if all(spec.idempotency_key is None for spec in command.jobs):
             return command
         return command.with_value("jobs", [_with_own_key(spec, caller) for spec in command.jobs])
-    return _with_own_key(cast(c.CreateJob, command), caller)
+    return _with_own_key(cast("c.CreateJob | c.CreateWorkflow", command), caller)
 
 
 def _with_own_key(spec: S, caller: Principal) -> S:

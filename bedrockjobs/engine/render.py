@@ -10,8 +10,9 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import type_of_error
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import quoted
+from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.job.lifecycle import KEPT
-from bedrockjobs.job.rows import Job, RunGiven, RunRow
+from bedrockjobs.job.rows import Job, RunGiven, RunRow, WorkflowJobRow
 
 
 def render(row: Job, more: dict[str, str] | None = None) -> str:
@@ -59,6 +60,7 @@ _DATA = (
     "result",
     "progress",
     "output",
+    "before",
 )
 """Members of a job or run that count as data."""
 
@@ -93,8 +95,10 @@ _BY_SERVER = re.compile(
     r"|The job was (?:cancelled|deleted|requeued)$|Lost too often$|Given out again after retryAfter$"
     r"|Failed instead of handed out again$"
     r"|No worker could run it in \d+ tries(?=: )|Child job \d+ \(.*?\) failed(?=: )"
+    r"|Job \d+ \(.*?\) before it (?:failed(?=: |$)|was cancelled$)"
+    r"|It was not started in time$|The workflow was cancelled$"
 )
-"""Errors written by the server; the last two end with an error that a worker reported, which is cut off."""
+"""Errors written by the server; three may end with an error that a worker reported, which is cut off."""
 _EXCEPTION = re.compile(
     r"((?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z0-9_]*(?:Error|Exception|Exit|Interrupt))(?::|$)"
 )
@@ -191,4 +195,27 @@ def render_kept(run: RunRow, run_input: RunGiven, also: dict[str, str]) -> str:
         more["result"] = run.result
     if run.exit_code is not None:
         more["exitCode"] = str(run.exit_code)
+    return render(row, more)
+
+
+def render_ended(its: WorkflowJobRow, result: str) -> str:
+    """Return a job that only its workflow still knows, as QueryJob shows it."""
+    row = Job(
+        its.started[:SECONDS] or its.ended[:SECONDS],
+        its.job_id,
+        its.state,
+        its.name,
+        its.started,
+        its.started,
+    )
+    more = {
+        "state": f'"{its.state}"',
+        "workflowID": str(its.workflow_id),
+        "ref": quoted(its.ref),
+        "finished": f'"{its.ended}"',
+    }
+    if result:
+        more["result"] = result
+    if its.reason:
+        more["error"] = quoted(its.reason)
     return render(row, more)

@@ -55,6 +55,9 @@ Transition = Literal[
     "children end",
     "child failed",
     "report",
+    "its turn",
+    "one before fails",
+    "workflow retries",
 ]
 
 Fact = Literal[
@@ -65,6 +68,8 @@ Fact = Literal[
     "runs again",
     "has parent",
     "leaves only its run",
+    "waits for others",
+    "of a workflow",
 ]
 """Conditions of a job that decide which arrow an event follows."""
 
@@ -84,13 +89,18 @@ _FINISHES = (
     Arrow(GONE),
 )
 _CRASHES = (Arrow(GONE, "leaves only its run"), Arrow("FAILED"))
-_STOPS = (Arrow("QUEUED", "runs again"), Arrow("CANCELLED", "has parent"), Arrow(GONE))
+_STOPS = (
+    Arrow("QUEUED", "runs again"),
+    Arrow("CANCELLED", "has parent"),
+    Arrow("CANCELLED", "of a workflow"),
+    Arrow(GONE),
+)
 _CANCELS = (Arrow("QUEUED", "runs again"), Arrow(GONE, "leaves only its run"), Arrow("CANCELLED"))
 _QUEUED, _GONE, _CANCELLED = (Arrow("QUEUED"),), (Arrow(GONE),), (Arrow("CANCELLED"),)
 
 ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
-    # A child of a running parent waits until the parent pauses.
-    "create": {GONE: (Arrow("PAUSED", "parent works"), Arrow("QUEUED"))},
+    # A child of a running parent waits until the parent pauses, a job of a workflow for those before it.
+    "create": {GONE: (Arrow("PAUSED", "parent works"), Arrow("PAUSED", "waits for others"), Arrow("QUEUED"))},
     "take": {
         "QUEUED": (Arrow("RUNQUEUED", "has retryAfter"), Arrow("RUNNING")),
         "RUNQUEUED": (Arrow("RUNQUEUED"),),
@@ -115,7 +125,7 @@ ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
     # Its repeat can no longer be evaluated, or its data was damaged in the file.
     "break": dict.fromkeys(("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"), (Arrow("FAILED"),)),
     # It was not taken in time.
-    "expire": {"QUEUED": _GONE},
+    "expire": {"QUEUED": (Arrow("CANCELLED", "of a workflow"), Arrow(GONE))},
     "cancel": {"QUEUED": _CANCELLED, "RUNQUEUED": _CANCELLED, "FAILED": _CANCELLED},
     # It is no child, or is not waiting for a worker.
     "cancel any": dict.fromkeys(("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"), _CANCELS),
@@ -132,6 +142,14 @@ ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
     "child failed": {"PAUSED": _FAILS},
     # Its end has been reported to its parent.
     "report": {"FINISHED": _GONE, "CANCELLED": _GONE},
+    # Those before it in its workflow have ended.
+    "its turn": {"PAUSED": _QUEUED},
+    # One of them failed or was cancelled.
+    "one before fails": {"PAUSED": _CANCELLED},
+    # RetryWorkflow starts it again.
+    "workflow retries": dict.fromkeys(
+        ("FAILED", "CANCELLED"), (Arrow("PAUSED", "waits for others"), Arrow("QUEUED"))
+    ),
 }
 
 

@@ -154,6 +154,10 @@ class Memory(NamedTuple):
     and if its nextRun was set by hand."""
     takes: int = 0
     """Number of takes without a run that the other columns cannot distinguish from the previous one."""
+    workflow: int = 0
+    """The workflow to which it belongs, 0 if none."""
+    ref: str = ""
+    """Its name within the workflow."""
     formers: tuple[tuple[str, str], ...] = ()
     """Earlier repeats of a schedule, oldest first, each with the timestamp up to which its ticks count. They
     are kept while the schedule still waits or runs for one of these ticks."""
@@ -195,6 +199,8 @@ _KEYS = {
     "takes": "takes",
     "formers": "formers",
     "unfit": "unfit",
+    "workflow": "workflow",
+    "ref": "ref",
 }
 MEMORY_KEYS = frozenset(_KEYS.values())
 """All keys as they are spelled in the column."""
@@ -259,6 +265,8 @@ _TYPES: dict[str, type] = {
     "unfit": int,
     "offset": int,
     "takes": int,
+    "workflow": int,
+    "ref": str,
 }
 
 
@@ -615,3 +623,69 @@ def keep_mark(data: str, row: Job) -> str:
     if '"mockRequest"' in data and "mockRequest" in jsontext.members(data):
         return jsontext.with_members(data, {"mockRequest": None})
     return data
+
+
+WORKFLOW_RUNS = "RUNNING"
+"""The state of a workflow of which some jobs have not ended."""
+
+CANCELLED_THERE = "CANCELLED"
+"""How a workflow calls jobs that ended before they could finish or fail."""
+
+
+class WorkflowRow(NamedTuple):
+    """One workflow, field by field as in ``schema.sql``."""
+
+    workflow_id: int
+    name: str
+    state: str
+    created: str
+    ended: str = ""
+    keep: int = 0
+    kept: str = ""
+    open: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    by: str = ""
+
+    @property
+    def changing(self) -> tuple[object, ...]:
+        """Return the columns that change: state, ended, kept, open, failed and cancelled."""
+        return self.state, self.ended, self.kept, self.open, self.failed, self.cancelled
+
+
+class WorkflowJobRow(NamedTuple):
+    """One job of a workflow, field by field as in ``schema.sql``, without its result."""
+
+    job_id: int
+    workflow_id: int
+    ref: str
+    name: str
+    on_failure: str
+    waits: int = 0
+    state: str = ""
+    started: str = ""
+    ended: str = ""
+    reason: str = ""
+
+    @property
+    def new(self) -> tuple[object, ...]:
+        """Return the columns of a job that has not ended."""
+        return self[:6]
+
+    @property
+    def ending(self) -> tuple[object, ...]:
+        """Return the columns that its end changes: name, state, waits, started, ended and reason."""
+        return self.name, self.state, self.waits, self.started, self.ended, self.reason
+
+    @property
+    def lets_pass(self) -> bool:
+        """Return whether jobs after it may start, now that it has ended.
+
+        One that still waited when it ended was cancelled together with those that it waited for.
+        """
+        return self.state == "FINISHED" or (self.on_failure != "cancel" and not self.waits)
+
+    @property
+    def counts_as_failed(self) -> bool:
+        """Return whether its end makes the workflow fail."""
+        return self.state not in ("", "FINISHED") and (self.on_failure != "ignore" or self.waits > 0)

@@ -134,6 +134,7 @@ def _bare(schema: Schema) -> Schema:
 
 _TAGS = {
     "jobs": "Create, take, end and show jobs.",
+    "workflows": "Jobs of which some start after others have ended.",
     "schedules": "Jobs that repeat by CRON, and actions on them.",
     "runs": "Runs of jobs, their output, and the workers.",
     "server": "The server itself.",

@@ -216,6 +216,9 @@ class Unit(Protocol):
     def shown(self, job_id: int) -> Job | None:
         """Return a job or None without locking it; raises RowDamaged."""
 
+    def several(self, job_ids: Sequence[int]) -> list[Job]:
+        """Return those of some jobs that exist; raises RowDamaged."""
+
     def save(self, job: Job) -> None:
         """Update a job: all columns but created, jobID and parentJobID.
 

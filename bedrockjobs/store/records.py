@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from bedrockjobs.base.background import yield_to_loop
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
@@ -53,6 +54,8 @@ from bedrockjobs.job.rows import (
     RunRow,
     TickRow,
     TokenRow,
+    WorkflowJobRow,
+    WorkflowRow,
 )
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.statements import RECORDS
@@ -74,6 +77,9 @@ CLEANED_MAX = 10_000
 
 EXAMINED_MAX = 1_000
 """Maximum number of runs, runs with output, events and tick histories examined in one transaction."""
+
+INSERTED_AT_ONCE = 1_000
+"""Rows of a workflow inserted before others get a turn: some milliseconds."""
 
 MEASURED_MAX = 10
 """Maximum number of tick histories measured in one transaction: each has up to a thousand rows."""
@@ -113,6 +119,7 @@ class Records:
     def __init__(self, connection: StatementExecutor, statements: Mapping[str, str] = RECORDS) -> None:
         """Use the writer's connection; ``statements`` are those of ``records.sql`` in its dialect."""
         self._execute = connection.execute
+        self._executemany = connection.executemany
         self._sql = statements
         self._settings = Settings.model_construct()
         self._ended: dict[tuple[str, bool], int] = {}
@@ -257,6 +264,10 @@ class Records:
         self._execute(self._sql["delete_output"], (run_id,))
         self._execute(self._sql["delete_run"], (run_id,))
         self.delete_seen("run", run_id)
+
+    def forget_result(self, job_id: int) -> None:
+        """Delete the result that a workflow keeps of a job."""
+        self._execute(self._sql["forget_result"], (job_id,))
 
     def events_of_runs(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return number and runID of the events with a detail, for runs within a range."""
@@ -425,6 +436,76 @@ class Records:
     def postpone_in_inbox(self, job_id: int, again: str) -> None:
         """Let a job wait in the inbox until a timestamp."""
         self._execute(self._sql["postpone_in_inbox"], (again, job_id))
+
+    # --- workflows ---------------------------------------------------------------------------------------
+
+    def lock_workflow(self, workflow_id: int) -> WorkflowRow | None:
+        """Return a workflow that no other unit changes until the commit, or None."""
+        found = self._execute(self._sql["workflow_by_id"], (workflow_id,)).fetchone()
+        return None if found is None else WorkflowRow._make(found)
+
+    def add_workflow(self, workflow: WorkflowRow) -> None:
+        """Insert a workflow."""
+        self._execute(self._sql["insert_workflow"], workflow)
+
+    def save_workflow(self, workflow: WorkflowRow) -> None:
+        """Update a workflow."""
+        self._execute(self._sql["save_workflow"], (*workflow.changing, workflow.workflow_id))
+
+    def add_workflow_jobs(self, jobs: Sequence[WorkflowJobRow], edges: Sequence[tuple[int, int]]) -> None:
+        """Add jobs to a workflow, and edges to them."""
+        self._add_rows("insert_workflow_job", [job.new for job in jobs])
+        self._add_rows("insert_workflow_edge", edges)
+
+    def _add_rows(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        for first in range(0, len(rows), INSERTED_AT_ONCE):
+            self._executemany(self._sql[statement], rows[first : first + INSERTED_AT_ONCE])
+            yield_to_loop()
+
+    def workflow_job(self, job_id: int) -> WorkflowJobRow | None:
+        """Return a job as its workflow knows it, or None if it is in none."""
+        found = self._execute(self._sql["workflow_job"], (job_id,)).fetchone()
+        return None if found is None else WorkflowJobRow._make(found)
+
+    def jobs_of_workflow(self, workflow_id: int) -> list[WorkflowJobRow]:
+        """Return all jobs of a workflow."""
+        found = self._execute(self._sql["jobs_of_workflow"], (workflow_id,)).fetchall()
+        return [WorkflowJobRow._make(row) for row in found]
+
+    def edges_of_workflow(self, workflow_id: int) -> list[tuple[int, int]]:
+        """Return the edges of a workflow: the job before, and the job."""
+        return list(self._execute(self._sql["edges_of_workflow"], (workflow_id,)).fetchall())
+
+    def end_workflow_jobs(self, jobs: Sequence[WorkflowJobRow], result: str = "") -> None:
+        """Write how jobs of a workflow ended, or that they have not."""
+        self._executemany(self._sql["end_workflow_job"], [(*job.ending, result, job.job_id) for job in jobs])
+
+    def rename_workflow_job(self, job_id: int, name: str) -> None:
+        """Write the new name of a job of a workflow."""
+        self._execute(self._sql["rename_workflow_job"], (name, job_id))
+
+    def wait_in_workflow(self, waits: Sequence[tuple[int, int]]) -> None:
+        """Write for how many jobs some jobs wait: pairs of jobID and number."""
+        rows = [(count, job_id) for job_id, count in waits]
+        self._executemany(self._sql["wait_in_workflow"], rows)
+
+    def waiting_after(self, job_id: int) -> list[tuple[int, int]]:
+        """Return jobID and number of jobs waited for, of the jobs after one that wait."""
+        return list(self._execute(self._sql["waiting_after"], (job_id,)).fetchall())
+
+    def waiting_behind(self, job_id: int) -> list[WorkflowJobRow]:
+        """Return the jobs that wait for one, directly or not."""
+        found = self._execute(self._sql["waiting_behind"], (job_id,)).fetchall()
+        return [WorkflowJobRow._make(row) for row in found]
+
+    def results_before(self, job_id: int) -> list[tuple[str, str]]:
+        """Return ref and result of the jobs before one."""
+        return list(self._execute(self._sql["results_before"], (job_id,)).fetchall())
+
+    def result_in_workflow(self, job_id: int) -> str:
+        """Return the result of a job of a workflow; empty if it has none."""
+        found = self._execute(self._sql["result_in_workflow"], (job_id,)).fetchone()
+        return str(found[0]) if found else ""
 
     # --- pauses and drains -------------------------------------------------------------------------------
 
@@ -632,6 +713,7 @@ class Records:
         self._execute(self._sql["trim_keys"], (after_seconds(now, -self.keys_kept_s), CLEANED_MAX))
         more = self._drop_runs(now)
         more = self._drop_unique_keys(now) or more
+        more = self._drop_workflows(now) or more
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
         self._execute(self._sql["trim_minutes"], (after_seconds(timestamp(moment), -STATS_KEPT_S),))
         self._execute(self._sql["trim_logins"], (timestamp(moment),))
@@ -711,6 +793,19 @@ class Records:
             return more
         self._execute(self._sql["trim_runs"], (self._trimmed, last))
         self._trimmed = last
+        return True
+
+    def _drop_workflows(self, now: str) -> bool:
+        """Delete some jobs of a workflow whose retention has ended, or all; return whether there is more."""
+        found = self._execute(self._sql["next_old_workflow"], (now,)).fetchone()
+        if found is None:
+            return False
+        (workflow_id,) = found
+        jobs = self._execute(self._sql["some_of_workflow"], (workflow_id, EXAMINED_MAX)).fetchall()
+        self._executemany(self._sql["delete_workflow_edges"], jobs)
+        self._executemany(self._sql["delete_workflow_job"], jobs)
+        if len(jobs) < EXAMINED_MAX:
+            self._execute(self._sql["delete_workflow"], (workflow_id,))
         return True
 
     def _drop_unique_keys(self, now: str) -> bool:

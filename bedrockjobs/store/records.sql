@@ -463,3 +463,112 @@ DELETE FROM seen WHERE kind = ? AND number = ?;
 DELETE FROM seen WHERE kind = ? AND number <= (
     SELECT number FROM seen WHERE kind = ? ORDER BY number DESC LIMIT 1 OFFSET ?
 );
+
+-- name: insert_workflow
+-- Insert a workflow.
+INSERT INTO workflows (workflowID, name, state, created, ended, keep, kept, open, failed, cancelled, by)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: workflow_by_id
+-- One workflow.
+SELECT workflowID, name, state, created, ended, keep, kept, open, failed, cancelled, by FROM workflows
+    WHERE workflowID = ?;
+
+-- name: save_workflow
+-- Update what changes of a workflow.
+UPDATE workflows SET state = ?, ended = ?, kept = ?, open = ?, failed = ?, cancelled = ? WHERE workflowID = ?;
+
+-- name: insert_workflow_job
+-- Add a job to a workflow.
+INSERT INTO workflowJobs (jobID, workflowID, ref, name, onFailure, waits) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: insert_workflow_edge
+-- Add an edge.
+INSERT INTO workflowEdges (before, jobID) VALUES (?, ?);
+
+-- name: workflow_job
+-- A job as its workflow knows it.
+SELECT jobID, workflowID, ref, name, onFailure, waits, state, started, ended, reason FROM workflowJobs
+    WHERE jobID = ?;
+
+-- name: jobs_of_workflow
+-- All jobs of a workflow.
+SELECT jobID, workflowID, ref, name, onFailure, waits, state, started, ended, reason FROM workflowJobs
+    WHERE workflowID = ? ORDER BY jobID;
+
+-- name: edges_of_workflow
+-- All edges of a workflow.
+SELECT workflowEdges.before, workflowEdges.jobID FROM workflowJobs
+    JOIN workflowEdges ON workflowEdges.jobID = workflowJobs.jobID WHERE workflowJobs.workflowID = ?
+    ORDER BY workflowJobs.jobID, workflowEdges.before;
+
+-- name: end_workflow_job
+-- Write how a job ended.
+UPDATE workflowJobs SET name = ?, state = ?, waits = ?, started = ?, ended = ?, reason = ?, result = ?
+    WHERE jobID = ?;
+
+-- name: rename_workflow_job
+-- Write the new name of a job.
+UPDATE workflowJobs SET name = ? WHERE jobID = ?;
+
+-- name: wait_in_workflow
+-- Write for how many jobs one waits.
+UPDATE workflowJobs SET waits = ? WHERE jobID = ?;
+
+-- name: waiting_after
+-- The jobs after one that wait, with the number of jobs for which each waits.
+SELECT workflowJobs.jobID, workflowJobs.waits FROM workflowEdges
+    JOIN workflowJobs ON workflowJobs.jobID = workflowEdges.jobID
+    WHERE workflowEdges.before = ? AND workflowJobs.state = '' AND workflowJobs.waits > 0
+    ORDER BY workflowEdges.jobID;
+
+-- name: waiting_behind
+-- The jobs that wait for one, directly or for another one that does.
+SELECT jobID, workflowID, ref, name, onFailure, waits, state, started, ended, reason FROM workflowJobs
+    WHERE jobID IN (
+        WITH RECURSIVE behind (jobID) AS (
+            SELECT workflowEdges.jobID FROM workflowEdges
+                JOIN workflowJobs AS waiting ON waiting.jobID = workflowEdges.jobID
+                WHERE workflowEdges.before = ? AND waiting.state = '' AND waiting.waits > 0
+            UNION
+            SELECT workflowEdges.jobID FROM behind
+                JOIN workflowEdges ON workflowEdges.before = behind.jobID
+                JOIN workflowJobs AS waiting ON waiting.jobID = workflowEdges.jobID
+                WHERE waiting.state = '' AND waiting.waits > 0
+        )
+        SELECT jobID FROM behind
+    ) ORDER BY jobID;
+
+-- name: results_before
+-- The results of the jobs before one, in the order of their jobIDs.
+SELECT workflowJobs.ref, workflowJobs.result FROM workflowEdges
+    JOIN workflowJobs ON workflowJobs.jobID = workflowEdges.before WHERE workflowEdges.jobID = ?
+    ORDER BY workflowEdges.before;
+
+-- name: result_in_workflow
+-- The result of a job of a workflow.
+SELECT result FROM workflowJobs WHERE jobID = ?;
+
+-- name: forget_result
+-- Delete the result of a job of a workflow.
+UPDATE workflowJobs SET result = '' WHERE jobID = ?;
+
+-- name: next_old_workflow
+-- The next workflow whose retention has ended.
+SELECT workflowID FROM workflows WHERE kept <> '' AND kept <= ? ORDER BY kept LIMIT 1;
+
+-- name: some_of_workflow
+-- Some jobs of a workflow.
+SELECT jobID FROM workflowJobs WHERE workflowID = ? ORDER BY jobID LIMIT ?;
+
+-- name: delete_workflow_edges
+-- Delete the edges that end at a job.
+DELETE FROM workflowEdges WHERE jobID = ?;
+
+-- name: delete_workflow_job
+-- Delete a job from its workflow.
+DELETE FROM workflowJobs WHERE jobID = ?;
+
+-- name: delete_workflow
+-- Delete a workflow without jobs.
+DELETE FROM workflows WHERE workflowID = ?;

@@ -24,7 +24,7 @@ from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksu
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
 
-VERSION = 8
+VERSION = 9
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
@@ -35,10 +35,11 @@ REBUILT = {
     5: ("jobs", "runs", "keys"),
     6: (),
     7: (),
+    8: (),
 }
 """The tables to rebuild when migrating from a version. Views, triggers and indexes are always recreated."""
 
-_CREATES = re.compile(r"\s*CREATE (TABLE|INDEX|TRIGGER|VIEW) (\w+)")
+_CREATES = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|TRIGGER|VIEW) (\w+)")
 
 
 class SchemaError(RuntimeError):

@@ -334,6 +334,10 @@ class SQLiteUnit:
 
     shown = job
 
+    def several(self, job_ids: Sequence[int]) -> list[Job]:
+        """Return those of some jobs that exist; raises RowDamaged."""
+        return [job for job in map(self.job, job_ids) if job is not None]
+
     def _found(self, job_id: int) -> Job | None:
         job = self._rows.get(job_id) or self._deferred.row(job_id)
         if job is not None:

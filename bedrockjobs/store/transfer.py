@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -351,15 +350,15 @@ class _RowValidator:
     def valid(self, table: TableDefinition, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the valid rows, with zeros replaced if that is wanted."""
         is_jobs = table.name == "jobs"
-        texts = itemgetter(*table.texts)
+        texts = table.texts
         damaged = _damage_check(table) if is_jobs and not self._options.keep_damaged else None
         for row in rows:
             if damaged is not None and damaged(row):
                 self._complain(table, row, "the data does not match its checksum")
-            elif ZERO not in "".join(texts(row)):
+            elif ZERO not in "".join([row[at] for at in texts]):
                 yield row
             elif is_jobs or not self._options.replace_zeros:
-                column = next(table.columns[at] for at in table.texts if ZERO in row[at])
+                column = next(table.columns[at] for at in texts if ZERO in row[at])
                 self._complain(table, row, f"{column} contains a NUL character")
             else:
                 yield tuple(

@@ -180,3 +180,49 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(created), '') FROM (
     SELECT created, length(key) AS size FROM keys WHERE holds = '' ORDER BY created DESC LIMIT :most
 ) AS found LIMIT :limit;
+
+-- name: workflow
+-- One workflow.
+SELECT workflowID, name, state, created, ended, kept, open, failed FROM workflows
+    WHERE workflowID = :workflowID AND {visible} LIMIT :limit;
+
+-- name: workflows
+-- Workflows, newest first, each with the number of its jobs.
+SELECT workflowID, name, state, created, ended, kept, open, failed,
+    (SELECT count(*) FROM workflowJobs WHERE workflowJobs.workflowID = workflows.workflowID) AS jobs
+    FROM workflows WHERE workflowID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
+    ORDER BY workflowID DESC LIMIT :limit;
+
+-- name: workflows_in_state
+-- The same in one state.
+SELECT workflowID, name, state, created, ended, kept, open, failed,
+    (SELECT count(*) FROM workflowJobs WHERE workflowJobs.workflowID = workflows.workflowID) AS jobs
+    FROM workflows WHERE state = :state AND workflowID < :before AND (:pattern IS NULL OR name GLOB :pattern)
+    AND {visible} ORDER BY workflowID DESC LIMIT :limit;
+
+-- name: jobs_of_workflow
+-- A page of the jobs of a workflow; the state of one that has not ended is that of its job.
+SELECT jobID, ref, name,
+    CASE WHEN state <> '' THEN state ELSE coalesce((SELECT jobs.state FROM jobs WHERE jobs.jobID = workflowJobs.jobID), '') END
+        AS state,
+    waits, onFailure,
+    CASE WHEN started <> '' THEN started
+        ELSE coalesce((SELECT jobs.lastRun FROM jobs WHERE jobs.jobID = workflowJobs.jobID), '') END AS started,
+    ended, reason, CASE WHEN :results = 1 THEN result ELSE '' END AS result
+    FROM workflowJobs WHERE jobID IN (
+        SELECT jobID FROM workflowJobs WHERE workflowID = :workflowID AND jobID > :after AND {visible}
+    ) ORDER BY jobID LIMIT :limit;
+
+-- name: edges_of_workflow
+-- The edges to a range of jobs of a workflow: jobID, and ref and name of the one before.
+SELECT workflowEdges.jobID, earlier.ref, earlier.name FROM workflowEdges
+    JOIN workflowJobs AS earlier ON earlier.jobID = workflowEdges.before
+    WHERE workflowEdges.jobID BETWEEN :low AND :high AND +earlier.workflowID = :workflowID
+    ORDER BY workflowEdges.jobID, workflowEdges.before LIMIT :limit;
+
+-- name: waits_in_workflow
+-- The jobs for which a job of a workflow waits, with the workflow's name.
+SELECT earlier.ref, earlier.name, workflows.name FROM workflowEdges
+    JOIN workflowJobs AS earlier ON earlier.jobID = workflowEdges.before
+    JOIN workflows ON workflows.workflowID = earlier.workflowID
+    WHERE workflowEdges.jobID = :jobID AND earlier.state = '' ORDER BY workflowEdges.before LIMIT :limit;

@@ -15,7 +15,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import ANSWER_BYTES_MAX, JOB_ID_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.config import (
+    ANSWER_BYTES_MAX,
+    JOB_ID_MAX,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+    WORKFLOW_EDGES_MAX,
+)
 from bedrockjobs.base.errors import Forbidden, NotFound
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.jsontext import dump, quoted
@@ -34,16 +40,20 @@ from bedrockjobs.commands import (
     ListRuns,
     ListSchedules,
     ListTicks,
+    ListWorkflows,
     Overview,
     Query,
     QueryRun,
+    QueryWorkflow,
     ReadOutput,
     Reply,
     TickReply,
+    WorkflowJobReply,
+    WorkflowReply,
 )
 from bedrockjobs.engine.events import EVENTS, Notifier, Topic, output_topic
 from bedrockjobs.engine.handlers.context import HANDLERS, Answer, handles
-from bedrockjobs.engine.render import event_as_unseen, render_with_state, without_data
+from bedrockjobs.engine.render import error_kind, event_as_unseen, render_with_state, without_data
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.job.unique_key import held_key, split_holds
@@ -61,6 +71,9 @@ from bedrockjobs.views.schedules import RUNS_EXAMINED, TickOutcomes, standing_of
 from bedrockjobs.views.states import Families, States
 
 _P = TypeVar("_P")
+
+_WORKFLOW, _WORKFLOW_JOB = render.keys_of(WorkflowReply), render.keys_of(WorkflowJobReply)
+_STATE = _WORKFLOW.index("state")
 
 _OUTCOME = list(TickReply.model_fields).index("outcome")
 
@@ -474,6 +487,64 @@ class Views:
     @handles(ExplainJob)
     async def _explain_job(self, command: ExplainJob) -> Answer:
         return Answer(self._shown(await self.explainer.explain(command)))
+
+    # --- workflows ---------------------------------------------------------------------------------------
+
+    @handles(ListWorkflows)
+    async def _list_workflows(self, command: ListWorkflows) -> Answer:
+        parameters = {
+            "state": command.state,
+            "before": JOB_ID_MAX if command.before is None else command.before,
+            "pattern": command.name,
+            "visible": self._visible,
+        }
+        name = "workflows" if command.state is None else "workflows_in_state"
+        page = await self._reader.view(name, parameters, command.limit, scans=True)
+        shown = ",".join(dump(dict(zip(_WORKFLOW, row, strict=True))) for row in page.rows)
+        return Answer(f'{{"workflows":[{shown}]}}')
+
+    @handles(QueryWorkflow)
+    async def _query_workflow(self, command: QueryWorkflow) -> Answer:
+        async def look(repeated: bool) -> tuple[Any, ...]:
+            parameters = {"workflowID": command.workflow_id, "visible": self._visible}
+            rows = (await self._reader.view("workflow", parameters, 1, again=repeated)).rows
+            if not rows:
+                raise NotFound(
+                    "No workflow with this workflowID",
+                    f"workflowID: there is no workflow {command.workflow_id}",
+                )
+            return rows[0]
+
+        row = await self._until_found(command, EVENTS, look, lambda found: found[_STATE] != "RUNNING", False)
+        jobs = await self._jobs_of_workflow(command)
+        head = dump(dict(zip(_WORKFLOW, row, strict=False)))
+        return Answer(f'{head[:-1]},"jobs":[{",".join(jobs)}]}}')
+
+    async def _jobs_of_workflow(self, command: QueryWorkflow) -> list[str]:
+        parameters = {
+            "workflowID": command.workflow_id,
+            "after": command.after,
+            "results": int(command.results and self._data),
+            "visible": self._visible,
+        }
+        page = await self._reader.view("jobs_of_workflow", parameters, command.limit, again=True)
+        if not page.rows:
+            return []
+        span = {"low": page.rows[0][0], "high": page.rows[-1][0], "workflowID": command.workflow_id}
+        edges = await self._reader.view("edges_of_workflow", span, WORKFLOW_EDGES_MAX, again=True)
+        before: dict[int, list[str]] = {}
+        for job_id, ref, name in edges.rows:
+            if in_scope(self._scope, name):
+                before.setdefault(job_id, []).append(ref)
+        jobs = []
+        for *columns, result in page.rows:
+            values = [*columns, before.get(columns[0], [])]
+            shown = dict(zip(_WORKFLOW_JOB, values, strict=False))
+            if not self._data:
+                shown["reason"] = error_kind(shown["reason"])
+            text = dump(shown)
+            jobs.append(f'{text[:-1]},"result":{result}}}' if result else text)
+        return jobs
 
     # --- the queue ---------------------------------------------------------------------------------------
 

@@ -21,6 +21,9 @@ from bedrockjobs.views.problems import pause_text
 from bedrockjobs.views.queues import Held, Queues
 from bedrockjobs.views.render import in_scope
 
+REFS_SHOWN = 10
+"""Jobs of a workflow that are named as the reason why another one waits."""
+
 AHEAD_MAX = 1_000
 """Maximum count of jobs ahead, and of children."""
 
@@ -76,6 +79,8 @@ class Explainer:
 
     async def _reasons(self, row: Job) -> Reasons:
         if row.state == "PAUSED":
+            if row.memory.workflow and (waits := await self._workflow(row)):
+                return [("workflow", waits)]
             return [("children", await self._family(row))]
         held = await self._queues.held()
         if row.state != "QUEUED" and not (row.state == "RUNQUEUED" and row.next_run <= held.now):
@@ -91,6 +96,16 @@ class Explainer:
             if row.next_run <= held.now:
                 reasons += await self._ahead(row, held.now)
         return reasons
+
+    async def _workflow(self, row: Job) -> str:
+        """Return for which jobs of its workflow a job waits; empty if for none."""
+        page = await self._reader.view("waits_in_workflow", {"jobID": row.job_id}, REFS_SHOWN)
+        if not page.rows:
+            return ""
+        refs = [ref for ref, name, _ in page.rows if in_scope(self._scope, name)]
+        words = ", ".join(refs) + (" and others" if page.more else "") if refs else "other jobs"
+        name = page.rows[0][2]
+        return f"{words} of workflow {name}" if in_scope(self._scope, name) else f"{words} of its workflow"
 
     async def _family(self, row: Job) -> str:
         if row.parent_job_id:

@@ -39,6 +39,9 @@ TABLES = (
     "audit",
     "rules",
     "seen",
+    "workflows",
+    "workflowJobs",
+    "workflowEdges",
 )
 
 
@@ -128,6 +131,18 @@ class History:
         else:
             self.do(c.CancelJob, jobID=one)
 
+    def work(self, name: str) -> None:
+        """Create a workflow of which the first job has ended well and the second failed."""
+        jobs = [
+            {"ref": f"job {n}", "name": f"{name}/{n}", "after": [f"job {m}" for m in range(n)]}
+            for n in range(4)
+        ]
+        jobs[1]["onFailure"] = "continue"
+        made = self.do(c.CreateWorkflow, name=name, jobs=jobs)["jobIDs"]
+        for ref, end in (("job 0", c.FinishJob), ("job 1", c.FailJob)):
+            assert self.do(c.GetJob, name=f"{name}/{ref[-1]}")["jobID"] == made[ref]
+            self.do(end, jobID=made[ref], data={"done": ref})
+
     def play(self) -> None:
         """Execute the whole history."""
         acts = [self.create] * 6 + [self.take] * 6 + [self.end] * 3 + [self.change]
@@ -137,6 +152,8 @@ class History:
         for job_id in range(1, self.last, 11):
             self.do(c.TriggerJob, jobID=job_id, by="me")
         self.do(c.PauseJobs, name="a[[]1]", reason="for good")
+        for name in ("mail/nightly", "zoo/nightly"):
+            self.work(name)
         schedules = [{"name": "synced", "repeat": "CRON 5m"}]
         self.do(c.SyncSchedules, source="here", schedules=schedules, by="me")
 

@@ -131,6 +131,7 @@ async def test_what_may_be_large_comes_row_by_row() -> None:
         "find_running",
         "job",
         "jobs",
+        "jobs_of_workflow",
         "output_of_run",
         "run",
         "runs",

@@ -120,6 +120,12 @@ GIVEN: dict[str, list[Axis]] = {
     ],
     "rules": [each("after", "", "a")],
     "retention": [],
+    "workflow": [each("workflowID"), VISIBLE],
+    "workflows": [BEFORE, PATTERN, VISIBLE],
+    "workflows_in_state": [each("state", "RUNNING", "FAILED"), BEFORE, PATTERN, VISIBLE],
+    "jobs_of_workflow": [each("workflowID"), each("after", 0), each("results", 0, 1), VISIBLE],
+    "edges_of_workflow": [each("workflowID"), each("low", 0), each("high", JOB_ID_MAX)],
+    "waits_in_workflow": [each("jobID")],
     **{f"use_of_{kind}": [PATTERN, STRETCH, MOST] for kind in ("runs", "output", "events", "ticks")},
     "use_of_audit": [MOST],
     "use_of_keys": [MOST],
@@ -234,6 +240,14 @@ UNORDERED = {
 }
 """Statements whose rows have no order that anybody relies on."""
 
+OF_WORKFLOWS = {
+    "workflow": "workflowID",
+    "jobs_of_workflow": "workflowID",
+    "edges_of_workflow": "workflowID",
+    "waits_in_workflow": "jobID",
+}
+"""Statements about single workflows or their jobs, of which the history has few."""
+
 COMBINATIONS_MAX = examples(25, night=200)
 """The number of combinations tested, out of very many."""
 
@@ -304,6 +318,13 @@ async def pages_of(name: str, readers: Readers) -> AsyncIterator[tuple[dict[str,
     if name == "health_of_schedule":
         page = await readers[0].view("names", name_range("cron/"), 1_000)
         axes = [each("name", *(row[0] for row in page.rows))]
+    if name in OF_WORKFLOWS:
+        page = await readers[0].view(
+            "workflows", {"before": JOB_ID_MAX, "pattern": None, "visible": None}, 1_000
+        )
+        workflows = [row[0] for row in page.rows]
+        jobs = [workflow + place for workflow in workflows for place in range(1, 5)]
+        axes = [each(OF_WORKFLOWS[name], *(jobs if OF_WORKFLOWS[name] == "jobID" else workflows)), *axes[1:]]
     for limit in (1_000, 2):
         if name in UNORDERED and limit == 2:
             continue

@@ -225,7 +225,9 @@ def test_tables_of_version_6_get_the_index_of_the_keys_of_jobs_and_the_inbox() -
     with psycopg.connect(CLUSTER.url) as connection:
         before = connection.execute(index).fetchall()
     CLUSTER.do(
-        f"DROP INDEX {NAME}.keysByJob; DROP TABLE {NAME}.inbox; UPDATE {NAME}.control SET version = 6;"
+        f"DROP INDEX {NAME}.keysByJob; DROP TABLE {NAME}.inbox;"
+        f"DROP TABLE {NAME}.workflows, {NAME}.workflowJobs, {NAME}.workflowEdges;"
+        f"UPDATE {NAME}.control SET version = 6;"
         f"UPDATE {NAME}.meta SET value = '6' WHERE key = 'schemaVersion'"
     )
     old = opened()

@@ -33,10 +33,11 @@ max-examples = EXAMPLES
 unexpected-methods = METHODS
 
 [[operations]]
-include-operation-id = ["Query", "getQuery", "PauseJobs", "UpdateJob"]
+include-operation-id = ["Query", "getQuery", "PauseJobs", "UpdateJob", "CreateWorkflow", "AddToWorkflow"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 """
-"""No schema can tell which text is SQL, which moment is still to come, or that something is to be changed."""
+"""No schema can tell which text is SQL, which moment is still to come, that something is to be changed, or
+which refs a workflow has."""
 
 PHASES = """
 [[operations]]
@@ -85,10 +86,10 @@ BOUNDARY_EACH = examples(5, night=1)
 LARGE = {"FinishJobs", "SyncRules", "SyncSchedules", "UpdateJob", "GetJobs", "RetryJob", "FailJob", "KillRun"}
 """Commands whose boundaries are those of others as well: they get made-up requests."""
 
-JOBS = {"CreateJob", "CreateJobs"}
+JOBS = {"CreateJob", "CreateJobs", "CreateWorkflow", "AddToWorkflow"}
 """Commands with too many rules for made-up requests."""
 
-SKIPPED = set() if PROFILE == "random" else {"CreateJobs", "SyncSchedules", "UpdateJob"}
+SKIPPED = set() if PROFILE == "random" else JOBS - {"CreateJob"} | {"SyncSchedules", "UpdateJob"}
 """Commands of which only the examples are tried by day: they have all options of CreateJob, and each takes as
 long as ten others."""
 

@@ -24,11 +24,16 @@ LOG = 1
 
 JOB, RUN, PLAIN, QUEUED, CHILD = "<job>", "<run>", "<plain>", "<queued>", "<child>"
 SCHEDULE, PINGED, FAILED = "<schedule>", "<pinged>", "<failed>"
+WORKFLOW, FAILED_WORKFLOW = "<workflow>", "<failed workflow>"
 """The rows that exist before each command; the first is a job with a run. IDs replace placeholders."""
 
 DONE: dict[str, dict[str, Any]] = {
     "CreateJob": {"name": "created"},
     "CreateJobs": {"jobs": [{"name": "created"}]},
+    "CreateWorkflow": {"name": "nightly", "jobs": [{"ref": "a", "name": "created"}]},
+    "AddToWorkflow": {"workflowID": WORKFLOW, "jobs": [{"ref": "b", "name": "created"}]},
+    "CancelWorkflow": {"workflowID": WORKFLOW},
+    "RetryWorkflow": {"workflowID": FAILED_WORKFLOW},
     "GetJob": {"name": "queued", "worker": "w"},
     "GetJobs": {"name": "queued", "numResults": 2},
     "FinishJob": {"jobID": PLAIN, "thenGet": "queued"},
@@ -117,7 +122,13 @@ class Served:
         await self.ask("FailJob", jobID=failed)
         schedule = await self.ask("CreateJob", name="schedule", repeat="CRON @daily")
         pinged = await self.ask("CreateJob", name="pinged", repeat="CRON @daily", expect="ping")
+        jobs = [{"ref": "first", "name": "in workflow"}]
+        workflow = await self.ask("CreateWorkflow", name="running", jobs=jobs)
+        ended = await self.ask("CreateWorkflow", name="failed", jobs=[{"ref": "first", "name": "lost"}])
+        await self.ask("FailJob", jobID=(await self.ask("GetJob", name="lost"))["jobID"])
         return {
+            WORKFLOW: workflow["workflowID"],
+            FAILED_WORKFLOW: ended["workflowID"],
             JOB: run["jobID"],
             RUN: run["runID"],
             PLAIN: plain,

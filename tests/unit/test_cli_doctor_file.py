@@ -75,11 +75,11 @@ OLD_WORDING = Path(__file__).parents[1] / "runs" / "schema_6.sql"
 def old_wording() -> str:
     """Return the schema of this version with the comments of version 6."""
     added = re.findall(
-        r"^CREATE (?:INDEX keysByJob|TABLE inbox|INDEX inboxByAgain) [^;]*;$",
+        r"^CREATE (?:UNIQUE )?(?:INDEX|TABLE) (?:keysByJob|inbox|workflow)\w* .*?;$",
         schema.schema_text(),
-        re.MULTILINE,
+        re.MULTILINE | re.DOTALL,
     )
-    assert len(added) == 3
+    assert len(added) == 3 + 8
     return "\n".join((OLD_WORDING.read_text(), *added, ""))
 
 

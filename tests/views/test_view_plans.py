@@ -20,6 +20,8 @@ VIEWS = _read("views.sql")
 PARAMETERS: dict[str, Any] = {
     "runID": 1,
     "jobID": 1,
+    "workflowID": 1,
+    "results": 1,
     "after": 0,
     "before": 9,
     "limit": 5,
@@ -42,6 +44,29 @@ PARAMETERS: dict[str, Any] = {
 }
 
 SEEKS = {
+    "workflow": {"workflows USING INTEGER PRIMARY KEY (rowid=?)"},
+    "workflows": {
+        "workflows USING INTEGER PRIMARY KEY (rowid<?)",
+        "workflowJobs USING INDEX workflowJobsByRef (workflowID=?)",
+    },
+    "workflows_in_state": {
+        "workflows USING INDEX workflowsByState (state=? AND workflowID<?)",
+        "workflowJobs USING INDEX workflowJobsByRef (workflowID=?)",
+    },
+    "jobs_of_workflow": {
+        "workflowJobs USING INTEGER PRIMARY KEY (rowid=?)",
+        "workflowJobs USING INDEX workflowJobsInOrder (workflowID=? AND jobID>?)",
+        "jobs USING INTEGER PRIMARY KEY (rowid=?)",
+    },
+    "edges_of_workflow": {
+        "workflowEdges USING INDEX workflowEdgesByJob (jobID>? AND jobID<?)",
+        "earlier USING INTEGER PRIMARY KEY (rowid=?)",
+    },
+    "waits_in_workflow": {
+        "workflowEdges USING INDEX workflowEdgesByJob (jobID=?)",
+        "earlier USING INTEGER PRIMARY KEY (rowid=?)",
+        "workflows USING INTEGER PRIMARY KEY (rowid=?)",
+    },
     "output_of_run": {
         "runs USING INTEGER PRIMARY KEY (rowid=?)",
         "output USING INDEX sqlite_autoindex_output_1 (runID=? AND firstSeq>?) LEFT-JOIN",

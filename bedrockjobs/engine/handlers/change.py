@@ -16,7 +16,7 @@ from bedrockjobs.commands import (
     RequeueJobs,
     UpdateJob,
 )
-from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import (
     changed_options,
@@ -31,7 +31,7 @@ from bedrockjobs.engine.handlers.inbox import waiting_job
 from bedrockjobs.engine.handlers.take import with_due_before
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
 from bedrockjobs.engine.handlers.trigger import has_due_run, with_repeat
-from bedrockjobs.engine.render import entity_tag, render_kept, render_with_state
+from bedrockjobs.engine.render import entity_tag, render_ended, render_kept, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed, placed_if_waiting
 from bedrockjobs.job.rows import OPEN_LANE, Job, RunRow, keep_mark
@@ -51,6 +51,9 @@ def query_job(context: Context, command: QueryJob) -> Answer:
     if run is not None and _is_seen(context, run.name):
         more = {} if held is None else held.members
         return Answer(render_kept(run, context.unit.records.input_of(run.run_id), more))
+    its = context.unit.records.workflow_job(command.job_id)
+    if its is not None and _is_seen(context, its.name):
+        return Answer(render_ended(its, context.unit.records.result_in_workflow(its.job_id)))
     if held is not None and _is_seen(context, held.name):
         raise NotFound("No job with this jobID", held.after_end(command.job_id))
     waiting = waiting_job(context, command.job_id)
@@ -62,7 +65,8 @@ def query_job(context: Context, command: QueryJob) -> Answer:
 def _shown(context: Context, job: Job) -> str:
     """Return a job with its state and its unique key."""
     held = held_key(context.unit.records.unique_key_of(job.job_id), job, context.now_ms)
-    return render_with_state(job, None if held is None else held.members)
+    more = {} if held is None else held.members
+    return render_with_state(job, {**more, **graph.of_workflow(context.unit.records, job)})
 
 
 def _is_seen(context: Context, name: str) -> bool:
@@ -194,6 +198,16 @@ def cancel_job(context: Context, command: CancelJob) -> Answer:
     return Answer()
 
 
+def cancel_or_stop(context: Context, row: Job) -> bool:
+    """Cancel any job; return True if a worker was asked to stop its run first."""
+    run = _leased_run(context, row)
+    if run is None:
+        _cancel_any(context, row)
+        return False
+    _stop_cancelled(context, row, run)
+    return True
+
+
 def _leased_run(context: Context, row: Job) -> RunRow | None:
     """Return the current run of a job if its worker can be asked to stop it."""
     run = context.unit.records.read_run(row.run_id) if row.run_id else None
@@ -323,7 +337,7 @@ def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
     for job_id in in_slices(dict.fromkeys(command.job_ids)):
         check_amount(context, until)
         row = context.unit.job(job_id)
-        if row is None:
+        if row is None or graph.waits(context, row):
             continue
         if command.name not in (None, row.name):
             context.check_repeats(row, "name")

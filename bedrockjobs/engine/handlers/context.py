@@ -18,6 +18,7 @@ from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.wire import SECONDS, timestamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.events import Event, EventLogged, JobsCreated, JobsFinished, JobsTaken
+from bedrockjobs.engine.handlers import graph
 from bedrockjobs.engine.rate_limits import RateLimiter
 from bedrockjobs.engine.workers import WorkerDirectory
 from bedrockjobs.job.lifecycle import GONE
@@ -101,8 +102,11 @@ class Context:
                 detail=f"{place}: job {job.job_id} repeats, and needs the role operate to be changed"
             )
 
-    def save(self, job: Job) -> None:
-        """Store a job after a transition; delete it if its state is ``GONE``."""
+    def save(self, job: Job, result: str | None = None) -> None:
+        """Store a job after a transition; delete it if its state is ``GONE``.
+
+        ``result`` is what it reported if it has finished for good.
+        """
         if job.state == GONE:
             self.unit.delete(job.job_id)
         else:
@@ -110,6 +114,8 @@ class Context:
             if job.state == "FAILED":
                 fingerprint = fingerprint_of(job.memory.error or "")
                 self.unit.records.put_fingerprint("job", job.job_id, fingerprint)
+        if job.memory_json != "{}" and job.memory.workflow:
+            graph.moved(self, job, result)
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 

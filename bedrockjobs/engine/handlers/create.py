@@ -9,7 +9,7 @@ from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongSt
 from bedrockjobs.base.wire import after_seconds, stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
-from bedrockjobs.engine.handlers import ticks
+from bedrockjobs.engine.handlers import graph, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.failing import repaired
 from bedrockjobs.engine.handlers.plans import merged, plan_create
@@ -181,14 +181,23 @@ def _replace(context: Context, spec: JobSpec, known: JobOfKey, job: Job | None) 
         context.unit.save(placed_if_waiting(job, changed))
 
 
-def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: str = "") -> int:
-    """Create a job, or update the one with its unique name; return the jobID."""
+def create(
+    context: Context,
+    spec: JobSpec,
+    merging: jsontext.Merging,
+    source: str = "",
+    place: graph.Place | None = None,
+) -> int:
+    """Create a job, or update the one with its unique name; return the jobID.
+
+    ``place`` is its place in a workflow.
+    """
     priority = spec.wanted_priority
     if spec.repeat:
         known = context.unit.first_of_name(spec.name, mocked=False) if spec.unique else None
         check_new_repeat(context, spec.repeat, known, stamped(spec.first_run, context.now_ms) or None)
     if spec.retry_after:
-        _check_retry_after(context, spec)
+        check_retry_after(context, spec)
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
     mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
     data, repeat = _as_marked(spec, mocked=mocked)
@@ -199,8 +208,10 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
             return existing.job_id
     if not source and (limits := context.unit.records.limits()):
         context.gates.admit(spec.name, limits, context.unit.records)
-    state = _state_of_child(spec, parent) if spec.parent_job_id else lifecycle.QUICK_CREATE[2]
-    chosen = bool(source) or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
+    state = _state_of_child(context, spec, parent) if spec.parent_job_id else lifecycle.QUICK_CREATE[2]
+    if place is not None and place.waits:
+        state = lifecycle.target("create", lifecycle.GONE, "waits for others")
+    chosen = bool(source) or place is not None or not _OPTION_FIELDS.isdisjoint(spec.model_fields_set)
     row = Job(
         context.now,
         0 if chosen else context.unit.new_job_id(),
@@ -218,6 +229,8 @@ def create(context: Context, spec: JobSpec, merging: jsontext.Merging, source: s
         lane=MOCK_LANE if mocked else OPEN_LANE,
     )
     if chosen:
+        if place is not None:
+            row = row.noting(workflow=place.workflow_id, ref=place.ref)
         checked = _with_options(row, spec, source)  # checked first, so that a refused job uses no ID
         row = checked._replace(job_id=context.unit.new_job_id())
         if ticks.is_schedule(row) and spec.first_run is None:
@@ -299,7 +312,7 @@ def _check_expect(row: Job) -> None:
                 raise BadArguments("Malformed expect", f"expect: expected nothing together with {unsuitable}")
 
 
-def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
+def _state_of_child(context: Context, spec: JobSpec, parent: Job | None) -> str:
     if parent is None:
         raise NotFound("parentJobID does not exist", f"parentJobID: there is no job {spec.parent_job_id}")
     if parent.parent_job_id:
@@ -311,6 +324,11 @@ def _state_of_child(spec: JobSpec, parent: Job | None) -> str:
         )
     if spec.repeat:
         _refuse_repeating_child()
+    if graph.waits(context, parent):
+        raise WrongState(
+            "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
+            f"parentJobID: job {parent.job_id} waits for others of its workflow",
+        )
     works = parent.state in lifecycle.WORKING
     return lifecycle.target("create", lifecycle.GONE, *(("parent works",) if works else ()))
 
@@ -395,7 +413,8 @@ def check_new_repeat(context: Context, text: str, row: Job | None, scheduled: st
         check_repeat(context, text, scheduled)
 
 
-def _check_retry_after(context: Context, spec: JobSpec) -> None:
+def check_retry_after(context: Context, spec: JobSpec) -> None:
+    """Raise BadArguments or WrongState if a new job cannot have its retryAfter."""
     try:
         found = repeats.later(context.now_ms, repeats.parse_retry_after(spec.retry_after))
     except ValueError as error:
@@ -416,5 +435,7 @@ def check_combination(context: Context, repeat: str, row: Job) -> None:
     """Raise BadArguments if a job must not have a repeat."""
     if row.parent_job_id:
         _refuse_repeating_child()
+    if row.memory.workflow:
+        raise BadArguments("Malformed repeat", "repeat: expected nothing for a job of a workflow")
     if row.retry_after and (context.compatibility == "document" or repeats.is_cron(repeat)):
         _refuse_both()

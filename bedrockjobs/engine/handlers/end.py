@@ -99,7 +99,7 @@ def _finish(
         context.save(lifecycle.move(ended, event, "has parent"))
         resume_parent(context, parent.job_id)
     else:
-        context.save(lifecycle.move(ended, event))
+        context.save(lifecycle.move(ended, event), data or "")
 
 
 def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job | None:

@@ -21,7 +21,7 @@ from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import MarkSeen
 from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
-from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.runs import value_or
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
@@ -110,6 +110,8 @@ def resume_parent(context: Context, job_id: int) -> None:
     parent = context.unit.job(job_id) if job_id else None
     if parent is None or parent.state != "PAUSED" or context.unit.has_pending_children(job_id):
         return
+    if graph.waits(context, parent):
+        return
     failed = families.failed_children(context, parent) if parent.options.on_child_failure == "fail" else []
     if failed:
         first = failed[0]
@@ -159,7 +161,7 @@ def stopped(context: Context, job: Job, event: Transition = "stop") -> None:
         resume_parent(context, job.parent_job_id)
     else:
         families.delete_reported_children(context, job)
-        context.save(lifecycle.move(ended, event))
+        context.save(lifecycle.move(ended, event, *families.of_workflow(job)))
 
 
 def stop_schedule(context: Context, job: Job, error: CannotEvaluate) -> None:
@@ -270,7 +272,8 @@ def _not_started(context: Context, job: Job) -> None:
         reason = "too late" if held is None or held.until else "lock held"
         unless_broken(context, waiting, lambda: ticks.skip_overdue(context, waiting, reason))
         return
-    context.save(lifecycle.move(job, "expire"))
+    error = "It was not started in time" if job.memory.workflow else job.memory.error
+    context.save(lifecycle.move(job.noting(error=error), "expire", *families.of_workflow(job), expires=""))
     families.cancel_unstarted_children(context, job)
     resume_parent(context, job.parent_job_id)
 

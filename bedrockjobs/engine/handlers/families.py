@@ -14,6 +14,7 @@ from bedrockjobs.engine.events import Event, RoomForRuns
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
+from bedrockjobs.job.lifecycle import Fact
 from bedrockjobs.job.limits import AT_LIMIT, NEXT_START, Limit, after_clock_change, after_start, next_start
 from bedrockjobs.job.rows import Job, PauseRow, parse_lane
 
@@ -62,7 +63,14 @@ def record_until(context: Context, job: Job) -> str:
     return _record_expiry(context, job)
 
 
+def of_workflow(job: Job) -> tuple[Fact, ...]:
+    """Return the fact that a job belongs to a workflow, if it does."""
+    return ("of a workflow",) if job.memory.workflow else ()
+
+
 def _record_expiry(context: Context, job: Job) -> str:
+    if job.memory.workflow and context.unit.records.workflow_job(job.job_id) is not None:
+        return ""  # its record goes with the workflow
     default = context.unit.records.keep_finished_s or RESULT_KEPT_S
     return after_seconds(context.now_ms, default if job.options.keep is None else job.options.keep)
 

@@ -241,6 +241,7 @@ def delete_runs(context: Context, command: DeleteRuns) -> Answer:
         found.append(head)
         if not command.dry_run:
             records.erase_run(head.run_id)
+            records.forget_result(head.job_id)
     if not command.dry_run:
         events = _remove_details(context, found)
         if before is None:

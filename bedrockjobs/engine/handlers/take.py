@@ -20,7 +20,7 @@ from bedrockjobs.base.principal import Principal, RunOfToken
 from bedrockjobs.commands import FinishJobs, GetJob, GetJobs
 from bedrockjobs.commands.jobs import RunEnd
 from bedrockjobs.engine.events import WorkerAsked
-from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles
 from bedrockjobs.engine.handlers.failing import make_failed, set_aside, stop_schedule, stopped
 from bedrockjobs.engine.handlers.plans import plan_take, request_of
@@ -371,6 +371,8 @@ def _more(context: Context, job: Job, after: Job, request: TakeRequest) -> dict[
             more["runToken"] = f'"{token}"'
     if job.options_json != "{}":
         more |= shown_options(job)
+    if job.memory_json != "{}":
+        more |= graph.of_workflow(context.unit.records, job)
     if after.expires:
         more["expires"] = f'"{after.expires}"'
     if job.parent_job_id:

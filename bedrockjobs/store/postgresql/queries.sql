@@ -214,6 +214,15 @@ INSERT INTO events (at, kind, name, jobID, runID, by, detail) SELECT * FROM unne
 INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes) SELECT * FROM unnest($1::bigint[],
     $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bytea[]);
 
+-- name: insert_workflow_jobs
+-- Add jobs to a workflow.
+INSERT INTO workflowJobs (jobID, workflowID, ref, name, onFailure, waits) SELECT * FROM unnest($1::bigint[],
+    $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[]);
+
+-- name: insert_workflow_edges
+-- Add edges to a workflow.
+INSERT INTO workflowEdges (before, jobID) SELECT * FROM unnest($1::bigint[], $2::bigint[]);
+
 -- name: note_parents
 -- Mark jobs as having had a child.
 UPDATE jobs SET parental = true WHERE jobID = ANY ($1::bigint[]) AND NOT parental;

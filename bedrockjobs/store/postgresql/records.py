@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from typing_extensions import override
 
 from bedrockjobs.base.glob import anchored_regex, literal_prefix
 from bedrockjobs.job.limits import Limit, Retention
-from bedrockjobs.job.rows import InboxRow, JobOfKey, PauseRow, RunGiven, RunRow
+from bedrockjobs.job.rows import InboxRow, JobOfKey, PauseRow, RunGiven, RunRow, WorkflowRow
 from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
 from bedrockjobs.store.postgresql.locks import AdvisoryKeys
 from bedrockjobs.store.postgresql.session import Row, Statement, columns
@@ -31,6 +32,7 @@ class PostgreSQLRecords(Records):
     def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
         """Use ``transaction``; ``keys`` are the advisory lock keys."""
         self._limits_key = keys.key_of("limits")
+        self._key_of = keys.key_of
         self._crash_patterns: tuple[str, ...] | None = None
         super().__init__(transaction, RECORDS)
         self._transaction = transaction
@@ -295,6 +297,19 @@ class PostgreSQLRecords(Records):
     @override
     def unique_key_of(self, job_id: int) -> tuple[str, str] | None:
         return self._held[job_id] if job_id in self._held else super().unique_key_of(job_id)
+
+    # --- workflows ---------------------------------------------------------------------------------------
+
+    @override
+    def lock_workflow(self, workflow_id: int) -> WorkflowRow | None:
+        key = self._key_of("workflow", str(workflow_id))
+        self._transaction.run_statements((SQL["lock_each"], ([key],)))
+        return super().lock_workflow(workflow_id)
+
+    @override
+    def _add_rows(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            self._transaction.write(SQL[f"{statement}s"], *columns([*map(tuple, rows)]))
 
     # --- with an epoch
     # ---------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
 log = logging.getLogger(__name__)
 
-VERSION = 8
+VERSION = 9
 """The version of ``schema.postgresql.sql`` and of this server; the same as on SQLite."""
 
 
@@ -52,9 +52,11 @@ STEPS: tuple[Step, ...] = (
     Step(6, 6, _read("step_6.sql")),
     Step(7, 6, _read("step_7.sql")),
     Step(8, 6, _read("step_8.sql")),
+    Step(9, 9, _read("step_9.sql")),
 )
 """All steps since version 4, the first for PostgreSQL. Version 5 added tokens, which older servers would not
-check. Version 6 changed the advisory lock keys."""
+check. Version 6 changed the advisory lock keys. Version 9 added workflows, which older servers would end jobs
+of without starting the next."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest tested version with generated columns, pipelines and security fixes."""

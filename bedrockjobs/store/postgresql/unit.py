@@ -473,6 +473,14 @@ class PostgreSQLUnit:
             raise RowDamaged(job)
         return job
 
+    def several(self, job_ids: Sequence[int]) -> list[Job]:
+        """Lock and return those of some jobs that exist; raises RowDamaged."""
+        missing = [job_id for job_id in job_ids if job_id not in self._rows.now]
+        if missing:
+            self._lock_rows("jobs_by_id", missing)
+            self._rows.miss(missing)
+        return [job for job in map(self.job, job_ids) if job is not None]
+
     def _found(self, job_id: int) -> Job | None:
         if job_id not in self._rows.now:
             self._lock_rows("jobs_by_id", [job_id])

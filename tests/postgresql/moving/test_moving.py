@@ -66,7 +66,7 @@ def test_each_table_has_the_same_columns_on_both_engines() -> None:
     with psycopg.connect(CLUSTER.url) as connection:
         there = connection.execute(query, (moved.SCHEMA,)).fetchall()
     for table in tables():
-        found = {column for name, column in there if name == table.name}
+        found = {column for name, column in there if name == table.name.lower()}
         assert {column.lower() for column in table.columns} <= found, table.name
 
 
