@@ -116,6 +116,8 @@ class AccessPlan:
     """Idempotency keys and unique keys."""
     key_holders: tuple[int, ...] = ()
     """jobIDs whose unique keys are read."""
+    workflows: tuple[int, ...] = ()
+    """workflowIDs; an engine with row locks adds those of ``jobs`` and ``ends``."""
     takes: tuple[TakeRequest, ...] = ()
     """Requested jobs."""
     creates: tuple[str, ...] = ()

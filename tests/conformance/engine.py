@@ -126,13 +126,38 @@ class Queue:
         """Return a page of jobs, given the parameters of the view."""
         raise NotImplementedError
 
+    def workflows(self) -> list[dict[str, Any]]:
+        """Return all workflows with their jobs, as ``Model.workflows`` does."""
+        found = {
+            row[0]: dict(zip(("workflowID", *_WORKFLOW), row, strict=True)) for row in self.rows(WORKFLOWS)
+        }
+        for row in found.values():
+            row["jobs"] = []
+        for workflow, *row in self.rows(WORKFLOW_JOBS):
+            found[workflow]["jobs"].append(dict(zip(_WORKFLOW_JOB, row, strict=True)))
+        return list(found.values())
+
+    def rows(self, sql: str) -> list[Any]:
+        """Return rows of the database, read between two units."""
+        raise NotImplementedError
+
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.advance(seconds)
 
 
+_WORKFLOW = "name", "state", "open", "failed", "cancelled"
+_WORKFLOW_JOB = "jobID", "ref", "name", "state", "waits", "reason", "result"
+WORKFLOWS = f"SELECT workflowID, {', '.join(_WORKFLOW)} FROM workflows ORDER BY workflowID"
+WORKFLOW_JOBS = f"SELECT workflowID, {', '.join(_WORKFLOW_JOB)} FROM workflowJobs ORDER BY jobID"
+
+
 class SQLiteQueue(Queue):
     """The handlers on a SQLite store."""
+
+    def rows(self, sql: str) -> list[Any]:
+        """Return rows of the database."""
+        return list(self.store._db.execute(sql))
 
     def jobs(self, given: dict[str, Any]) -> list[Job]:
         """Return a page of jobs."""
@@ -149,6 +174,11 @@ def sqlite_engine(compatibility: Compatibility) -> Iterator[Engine]:
 
 class PostgreSQLQueue(Queue):
     """The handlers on a PostgreSQL store."""
+
+    def rows(self, sql: str) -> list[Any]:
+        """Return rows of the database."""
+        found: list[Any] = self.store.session.run_statements([(sql, ())])[0]
+        return found
 
     def jobs(self, given: dict[str, Any]) -> list[Job]:
         """Return a page of jobs."""

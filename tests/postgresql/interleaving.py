@@ -7,11 +7,13 @@ follow when it is done.
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import permutations
+from operator import itemgetter
 from time import monotonic
 from typing import Any
 
@@ -55,7 +57,12 @@ class Result:
 
     outcomes: list[list[Any]]
     jobs: Any
+    workflows: Any
     passed_over: bool = field(default=False, compare=False)
+
+
+WORKFLOW_COMMANDS = c.AddToWorkflow, c.CancelWorkflow, c.RetryWorkflow
+_LABELLED = "jobID", "parentJobID", "jobIDs", "workflowID"
 
 
 class Labels:
@@ -67,11 +74,20 @@ class Labels:
         self._labels: dict[int, str] = {}
         self.numbers: list[int] = []
         """The jobs of before, in their order."""
+        self.workflows: list[int] = []
+        """The workflows of before, in their order."""
 
     def note(self, job_id: int, name: str) -> None:
         """Add a job created before the units."""
         self.numbers.append(job_id)
         self._labels[job_id] = name if self._alike else f"{name} {len(self.numbers)}"
+
+    def note_workflow(self, made: dict[str, Any], command: c.CreateWorkflow) -> None:
+        """Add a workflow created before the units, and its jobs."""
+        self.workflows.append(made["workflowID"])
+        self._labels[made["workflowID"]] = f"workflow {len(self.workflows)}"
+        for job in command.jobs:
+            self.note(made["jobIDs"][job.ref], job.name)
 
     def note_new(self, jobs: list[Any]) -> None:
         """Add the jobs that units created, one of each name."""
@@ -81,10 +97,12 @@ class Labels:
     def of(self, value: Any, key: str = "") -> Any:
         """Return a value with labels in place of jobIDs."""
         if isinstance(value, dict):
-            return {name: self.of(each, name) for name, each in value.items()}
+            return {name: self.of(each, key if key == "jobIDs" else name) for name, each in value.items()}
         if isinstance(value, list):
             return [self.of(each, key) for each in value]
-        return self._labels.get(value, value) if key in ("jobID", "parentJobID", "jobIDs") else value
+        if key in ("error", "reason") and value:
+            return re.sub(r"(?<=\b[Jj]ob )(\d+)", lambda found: self._labels[int(found[1])], value)
+        return self._labels.get(value, value) if key in _LABELLED else value
 
     def given(self, command: c.Command[Any]) -> c.Command[Any]:
         """Return a command with real jobIDs in place of the story's."""
@@ -93,6 +111,10 @@ class Labels:
             number = getattr(command, name, 0)
             if number:
                 changes[name] = self.numbers[number - 1]
+        if isinstance(command, WORKFLOW_COMMANDS) and command.workflow_id:
+            changes["workflow_id"] = self.workflows[command.workflow_id - 1]
+        if isinstance(command, c.RequeueJobs):
+            changes["job_ids"] = [self.numbers[number - 1] for number in command.job_ids]
         return command.model_copy(update=changes) if changes else command
 
 
@@ -104,6 +126,8 @@ def begin(queue: Queue, story: Story) -> Labels:
         assert outcome.code == 200, (command, outcome)
         if isinstance(command, c.CreateJob):
             labels.note(outcome.body["jobID"], command.name)
+        if isinstance(command, c.CreateWorkflow):
+            labels.note_workflow(outcome.body, command)
     return labels
 
 
@@ -112,7 +136,11 @@ def result_of(queue: Queue, outcomes: list[list[Outcome]], labels: Labels, *, pa
     jobs = queue.call(c.ListJobs.read({})).body["jobs"]
     labels.note_new(jobs)
     answers = [[labels.of([each.code, each.reason, each.body]) for each in unit] for unit in outcomes]
-    return Result(answers, sorted(labels.of(jobs), key=json.dumps), passed_over)
+    workflows = queue.workflows()
+    for workflow in workflows:
+        workflow["jobs"].sort(key=itemgetter("ref"))
+    labels.note_new([job for workflow in workflows for job in workflow["jobs"]])
+    return Result(answers, sorted(labels.of(jobs), key=json.dumps), labels.of(workflows), passed_over)
 
 
 def one_by_one(story: Story) -> list[Result]:

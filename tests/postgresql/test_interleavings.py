@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import comb
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,56 @@ def update(job_id: int, by: str) -> c.UpdateJob:
     """Return an update that records in the job who changed it last."""
     return c.UpdateJob(job_id=job_id, data=f'{{"by":"{by}"}}')
 
+
+def graph(**of_first: Any) -> c.CreateWorkflow:
+    """Return a workflow of two jobs and one after both; the first may have more attributes."""
+    jobs = [
+        {"ref": "a", "name": "a", **of_first},
+        {"ref": "b", "name": "b"},
+        {"ref": "c", "name": "c", "after": ["a", "b"]},
+    ]
+    return c.CreateWorkflow.read({"name": "w", "jobs": jobs})
+
+
+AT_WORK = (graph(), TAKE_A, c.GetJob(name="b"))
+TWICE = (*AT_WORK, *AT_WORK)
+DONE_A, DONE_B, FAILED_A = c.FinishJob(job_id=1), c.FinishJob(job_id=2, data='{"n":1}'), c.FailJob(job_id=1)
+ADDED = c.AddToWorkflow.read({"workflowID": 1, "jobs": [{"ref": "d", "name": "d", "after": ["a", "c"]}]})
+PARENTS = (
+    graph(onChildFailure="fail"),
+    TAKE_A,
+    c.GetJob(name="b"),
+    c.CreateJob(name="child", parent_job_id=1),
+    DONE_A,
+    c.GetJob(name="child"),
+)
+"""A job of a workflow that waits for its child, which runs."""
+
+WORKFLOWS = [
+    Story("the ends of two jobs before a third", AT_WORK, [[DONE_A], [DONE_B]]),
+    Story("a failure and an end before a third", AT_WORK, [[FAILED_A], [DONE_B]]),
+    Story(
+        "ends in two workflows in two orders",
+        TWICE,
+        [[DONE_A, c.FinishJob(job_id=4)], [c.FinishJob(job_id=5), DONE_B]],
+    ),
+    Story("an end and a cancellation of the next", AT_WORK, [[FAILED_A], [c.CancelJob(job_id=3, any=True)]]),
+    Story("an end and a requeue of the next", AT_WORK, [[FAILED_A], [c.RequeueJobs(job_ids=[3])]]),
+    Story(
+        "an end, and a change of the next with another end", AT_WORK, [[FAILED_A], [update(3, "x"), DONE_B]]
+    ),
+    Story("an end and an addition", AT_WORK, [[DONE_A], [ADDED]]),
+    Story("a failure and an addition", AT_WORK, [[FAILED_A], [ADDED]]),
+    Story("an end and a cancellation of all", AT_WORK, [[DONE_A], [c.CancelWorkflow(workflow_id=1)]]),
+    Story("an end and a retry of all", (*AT_WORK, FAILED_A), [[DONE_B], [c.RetryWorkflow(workflow_id=1)]]),
+    Story(
+        "a retry of one and an end before a third",
+        (graph(onFailure="continue"), TAKE_A, c.GetJob(name="b"), FAILED_A),
+        [[c.RetryJob(job_id=1, revive=True)], [DONE_B]],
+    ),
+    Story("a child that fails its parent, and an end", PARENTS, [[c.FailJob(job_id=4)], [DONE_B]]),
+]
+"""Units that end jobs of one workflow, or of several, in each order."""
 
 TWO = [
     Story("two takes of one job", [A], [[TAKE_A], [TAKE_A]], passes_over=True),
@@ -98,6 +149,9 @@ THREE = [
 THREE_MIXED = examples(12, night=1_000)
 """Orders of all steps of three units, drawn by lot."""
 
+WORKFLOWS_MIXED = examples(2, night=1_000)
+"""Orders of all steps of two units that change workflows, drawn by lot."""
+
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
@@ -133,6 +187,18 @@ def in_one_go(order: tuple[int, ...], counts: list[int]) -> tuple[int, ...]:
     return tuple(steps)
 
 
+@pytest.mark.parametrize("story", WORKFLOWS, ids=told)
+def test_units_that_change_workflows_are_as_one_after_the_other(stage: Stage, story: Story) -> None:
+    """The same for every order of their beginnings and ends, and some orders of all steps."""
+    expected = one_by_one(story)
+    counts = [len(commands) + 2 for commands in story.units]
+    mixed = list(orders(counts))
+    drawn = [in_one_go(order, counts) for order in orders([2, 2])]
+    drawn += Random(1).sample(mixed, min(len(mixed), WORKFLOWS_MIXED))
+    found = [stage.act(story, order) for order in drawn]
+    assert [order for order, result in zip(drawn, found, strict=True) if result not in expected] == []
+
+
 @pytest.mark.parametrize("story", THREE, ids=told)
 def test_three_units_are_as_one_after_the_other(stage: Stage, story: Story) -> None:
     """The same for every order of their beginnings and ends, and some orders of all steps."""
@@ -156,12 +222,13 @@ def test_takes_that_do_not_look_again_are_as_in_no_order(stage: Stage) -> None:
     assert all(result in expected for result in found if not result.passed_over)
 
 
-def test_units_that_lock_in_an_order_of_their_own_end_in_a_circle(stage: Stage) -> None:
+@pytest.mark.parametrize("story", [ROUND, WORKFLOWS[2]], ids=told)
+def test_units_that_lock_in_an_order_of_their_own_end_in_a_circle(stage: Stage, story: Story) -> None:
     """The control: without plans, rows are locked in the order of the commands."""
 
     def in_every_order() -> None:
         for order in orders([4, 4]):
-            stage.act(ROUND, order, planned=False)
+            stage.act(story, order, planned=False)
 
     with pytest.raises(StoreConflict):
         in_every_order()

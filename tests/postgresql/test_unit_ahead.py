@@ -224,6 +224,24 @@ def test_a_unit_that_removes_ahead_locks_nothing_else_by_job_id() -> None:
         assert locking & found
 
 
+def test_a_unit_looks_for_workflows_only_if_there_are_any() -> None:
+    def statements(plan: AccessPlan, *, workflows: bool) -> list[str]:
+        names = {sql: name for name, sql in QUERIES.items()}
+        now, keys = "2027-01-01 00:00:00.000", AdvisoryKeys("tested")
+        opening = OpeningRound([plan], now, keys, {1}, CachedBounds(), "", workflows=workflows)
+        return [names[sql] for sql, _ in opening.statements()]
+
+    named, plain = AccessPlan(ends=(3,)), AccessPlan(ends=(1,), new_jobs=1)
+    for plan in (named, plain):
+        assert "lock_workflows" not in statements(plan, workflows=False)
+    assert "lock_workflows" not in statements(plain, workflows=True)
+    for found in (
+        statements(named, workflows=True),
+        statements(AccessPlan(jobs=(1,), workflows=(7,)), workflows=False),
+    ):
+        assert found.index("lock_workflows") < found.index("lock_jobs")
+
+
 def test_only_so_many_jobs_are_remembered_as_plain(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pg_unit.PLAIN_KEPT_MAX >= 10_000
     monkeypatch.setattr(pg_unit, "PLAIN_KEPT_MAX", 2)

@@ -291,3 +291,16 @@ def test_another_schema_has_other_locks_and_so_has_another_database() -> None:
         keys.key_of("control") for keys in (AdvisoryKeys("a", "1"), AdvisoryKeys("a", "2"), AdvisoryKeys("a"))
     }
     assert len(numbers) == 3
+
+
+def test_the_first_unit_that_sees_a_workflow_locks_it_too(servers: Servers) -> None:
+    """A server does not look for workflows before it has seen a job of one."""
+    maker, other, watcher = servers(3)
+    jobs = [{"ref": "a", "name": "a"}, {"ref": "b", "name": "b", "after": ["a"]}]
+    made = maker.do(c.CreateWorkflow, name="w", jobs=jobs)
+    maker.do(c.GetJob, name="a")
+    locked = "SELECT count(*) FROM (SELECT 1 FROM workflows FOR UPDATE SKIP LOCKED) AS free"
+    for job_id, expected in ((maker.do(c.CreateJob, name="plain")["jobID"], 1), (made["jobIDs"]["a"], 0)):
+        other.open(c.UpdateJob(job_id=job_id, data="{}"))
+        assert watcher.value(locked) == expected
+        other.store.rollback()

@@ -36,6 +36,7 @@ def merged(plans: Iterable[AccessPlan]) -> AccessPlan:
         runs=tuple(chain.from_iterable(plan.runs for plan in every)),
         names=tuple(chain.from_iterable(plan.names for plan in every)),
         keys=tuple(chain.from_iterable(plan.keys for plan in every)),
+        workflows=tuple(chain.from_iterable(plan.workflows for plan in every)),
         takes=tuple(chain.from_iterable(plan.takes for plan in every)),
         creates=tuple(chain.from_iterable(plan.creates for plan in every)),
         own_jobs=any(plan.own_jobs for plan in every),

@@ -75,6 +75,7 @@ def _known(context: Context, command: CreateWorkflow, known: JobOfKey) -> Answer
     AddToWorkflow,
     plan=lambda command: AccessPlan(
         jobs=(command.job_id,) if command.job_id else (),
+        workflows=(command.workflow_id,) if command.workflow_id else (),
         creates=tuple(job.name for job in command.jobs),
         new_jobs=len(command.jobs),
     ),

@@ -27,7 +27,7 @@ from bedrockjobs.store.postgresql.session import (
     pause,
 )
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
-from bedrockjobs.store.postgresql.unit import PostgreSQLRowReader, PostgreSQLUnit
+from bedrockjobs.store.postgresql.unit import PostgreSQLRowReader, PostgreSQLUnit, WorkflowsUnlocked
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +133,8 @@ class PostgreSQLEngine:
             except ClockMoved as moved:
                 self.rollback()
                 self._follow(moved)
+            except WorkflowsUnlocked:  # once in the life of a server
+                self.rollback()
             except StoreError:
                 self.rollback()
                 raise

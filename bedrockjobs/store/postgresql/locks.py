@@ -13,11 +13,10 @@ from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import Transaction, UnitRows, order_of
 from bedrockjobs.store.ready_queue import LockHistory
 
-LockKind = Literal["control", "events", "key", "limits", "lock", "name", "schema", "watch", "workflow"]
+LockKind = Literal["control", "events", "key", "limits", "lock", "name", "schema", "watch"]
 """``control``: pauses, drains and the crash list. ``events``: their numbers. ``key``: an idempotency key.
 ``limits``: takes of names with concurrency limits. ``lock``: the lock of a job. ``name``: a name of unique
-jobs. ``schema``: the tables themselves. ``watch``: maintenance. ``workflow``: the state of a
-workflow and of its jobs."""
+jobs. ``schema``: the tables themselves. ``watch``: maintenance."""
 
 
 SALT = "lockSalt"

@@ -52,6 +52,20 @@ SELECT epoch, clock, (SELECT value FROM meta WHERE key = 'schemaVersion'),
 -- Raise the epoch after a change.
 UPDATE control SET epoch = epoch + 1;
 
+-- name: lock_workflows
+-- Lock some workflows, and those of some jobs and of their parents, by workflowID.
+SELECT {workflow} FROM workflows WHERE workflowID = ANY (ARRAY(
+    SELECT unnest($1::bigint[])
+    UNION SELECT workflowID FROM workflowJobs WHERE jobID = ANY (ARRAY(
+        SELECT unnest($2::bigint[])
+        UNION SELECT child.parentJobID FROM jobs AS child WHERE child.jobID = ANY ($2::bigint[])
+    ))
+)) ORDER BY workflowID FOR UPDATE;
+
+-- name: lock_workflow
+-- Lock a workflow.
+SELECT {workflow} FROM workflows WHERE workflowID = $1 FOR UPDATE;
+
 -- name: end_jobs
 -- Delete jobs if nothing else is needed to finish them. The index yields them by jobID, as the lock order
 -- requires.

@@ -32,7 +32,6 @@ class PostgreSQLRecords(Records):
     def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
         """Use ``transaction``; ``keys`` are the advisory lock keys."""
         self._limits_key = keys.key_of("limits")
-        self._key_of = keys.key_of
         self._crash_patterns: tuple[str, ...] | None = None
         super().__init__(transaction, RECORDS)
         self._transaction = transaction
@@ -54,6 +53,10 @@ class PostgreSQLRecords(Records):
         """The job of a key, and when the key was stored."""
         self._kept: dict[int, tuple[RunRow, RunGiven]] | None = None
         """The kept runs of jobs that are gone, by jobID, if a lookup has read them."""
+        self._workflows: dict[int, WorkflowRow] = {}
+        """The workflows that the unit has locked."""
+        self._may_wait = True
+        """Whether to wait for workflows outside of the plans, see ``PostgreSQLUnit``."""
         self._inbox: dict[int, InboxRow] = {}
         """The jobs that a lookup has found in the inbox."""
 
@@ -85,6 +88,7 @@ class PostgreSQLRecords(Records):
         self._opened, self._closed, self._chunks = [], [], []
         self._fingerprints = {"job": [], "run": []}
         self._kept = None
+        self._workflows = {}
 
     def look_up(self, job_ids: Iterable[int], used: list[Row], kept: list[Row], inbox: list[Row]) -> None:
         """Store what a lookup has read of some jobs: unique keys, kept runs of those gone, and the inbox."""
@@ -300,11 +304,25 @@ class PostgreSQLRecords(Records):
 
     # --- workflows ---------------------------------------------------------------------------------------
 
+    def open_workflows(self, rows: list[Row], *, may_wait: bool) -> None:
+        """Store the workflows that the unit has locked as it began; it may wait for others if it is alone."""
+        self._workflows = {row[0]: WorkflowRow._make(row) for row in rows}
+        self._may_wait = may_wait
+
     @override
     def lock_workflow(self, workflow_id: int) -> WorkflowRow | None:
-        key = self._key_of("workflow", str(workflow_id))
-        self._transaction.run_statements((SQL["lock_each"], ([key],)))
-        return super().lock_workflow(workflow_id)
+        if workflow_id not in self._workflows:
+            sql = SQL["lock_workflow"] if self._may_wait else f"{SQL['lock_workflow']} NOWAIT"
+            (rows,) = self._transaction.run_statements((sql, (workflow_id,)))
+            if not rows:
+                return None
+            self._workflows[workflow_id] = WorkflowRow._make(rows[0])
+        return self._workflows[workflow_id]
+
+    @override
+    def save_workflow(self, workflow: WorkflowRow) -> None:
+        super().save_workflow(workflow)
+        self._workflows[workflow.workflow_id] = workflow
 
     @override
     def _add_rows(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -66,6 +66,7 @@ def _first_timestamp(priority: int) -> str:
 MARKS = {
     "database_now": "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')",
     "run": statements.RECORDS["run_by_id"].partition("SELECT ")[2].partition(" FROM ")[0],
+    "workflow": statements.RECORDS["workflow_by_id"].partition("SELECT ")[2].partition(" FROM ")[0],
     "first:real": _REAL,
     "first:mocked": _MOCKED,
     "named": (

@@ -18,7 +18,15 @@ from bedrockjobs.base.config import SLICE
 from bedrockjobs.base.wire import SECONDS, timestamp_ms
 from bedrockjobs.job.rows import EVERY_LANE, DamagedJob, Job, job_from, workers_of
 from bedrockjobs.job.take_request import Names
-from bedrockjobs.store.base import AccessPlan, ReadyNews, RowDamaged, StoreAway, StoreError, Unit
+from bedrockjobs.store.base import (
+    AccessPlan,
+    ReadyNews,
+    RowDamaged,
+    StoreAway,
+    StoreConflict,
+    StoreError,
+    Unit,
+)
 from bedrockjobs.store.postgresql import transaction
 from bedrockjobs.store.postgresql.connect_checks import ConnectChecks, Timeline
 from bedrockjobs.store.postgresql.locks import AdvisoryKeys, IDAllocator, JobLocks
@@ -42,8 +50,8 @@ from bedrockjobs.store.ready_queue import AllHostsSchedules
 
 # The round trip that begins a unit: it locks the rows in its plans, in the same order in every unit.
 #
-# The order prevents deadlocks: control, names and keys, jobs without a parent, children, takes. See
-# docs/explanation/postgresql.md.
+# The order prevents deadlocks: control, names and keys, workflows, jobs without a parent, children, takes.
+# See docs/explanation/postgresql.md.
 
 
 T = TypeVar("T", int, str)
@@ -60,10 +68,13 @@ class OpeningRound:
         plain: Collection[int],
         remembered: CachedBounds,
         clock: str,
+        *,
+        workflows: bool = False,
     ) -> None:
         """Open for some plans at a timestamp; ``plain`` are jobs that are probably deleted when they end.
 
-        ``clock`` is the expected time of the test clock in the database; empty for none.
+        ``clock`` is the expected time of the test clock in the database; empty for none. ``workflows``:
+        jobs may belong to workflows.
         """
         self._clock = clock
         self.now = now
@@ -113,6 +124,10 @@ class OpeningRound:
         """Whether to read the workers with jobs bound to them."""
         self._locks = remembered.locks
         """Whether to query jobs with locks: if the last unit saw any."""
+        self.workflows = _all(plan.workflows for plan in plans)
+        """Workflows to lock, in addition to those of ``job_ids``."""
+        self.locks_workflows = bool(self.workflows or (self.job_ids and workflows))
+        """Whether the workflows of ``job_ids`` are locked."""
         self._control = keys.key_of("control")
         self._waited = {keys.key_of("name", name) for name in self.names} | {
             keys.key_of("key", k) for k in self.keys
@@ -128,6 +143,8 @@ class OpeningRound:
         ]
         if self._waited:
             result.append((SQL["lock_each"], (sorted(self._waited),)))
+        if self.locks_workflows:
+            result.append((SQL["lock_workflows"], (self.workflows, self.job_ids)))
         if self.ended:
             result.append((SQL["end_jobs"], (self.ended,)))
         if self.names:
@@ -176,6 +193,10 @@ class OpeningRound:
         if self._waited:
             next(results)
         return lanes
+
+    def locked_workflows(self, results: Iterator[list[Row]]) -> list[Row]:
+        """Read the next rows: the locked workflows."""
+        return next(results) if self.locks_workflows else []
 
     def removed(self, results: Iterator[list[Row]]) -> list[Row]:
         """Read the next rows: the deleted jobs."""
@@ -263,6 +284,10 @@ class UnitSavepoint(NamedTuple):
     wake_all: bool
 
 
+class WorkflowsUnlocked(StoreConflict):
+    """A unit has locked jobs of workflows, and not the workflows before them."""
+
+
 class PostgreSQLUnit:
     """The open transaction of one session, controlled by its engine."""
 
@@ -309,6 +334,8 @@ class PostgreSQLUnit:
         """The first job of the names in the plans, real or mocked, while it is known."""
         self._plain: set[int] = set()
         """Jobs started here that are probably deleted when they end."""
+        self._workflows = False
+        """Whether this server has locked a job of a workflow; until then it does not look for workflows."""
         self._own_jobs: frozenset[str] | None = None
         """The workers with queued jobs bound to them; None if unknown."""
         self.news = ReadyNews()
@@ -339,11 +366,19 @@ class PostgreSQLUnit:
     fault = staticmethod(fault_of)
 
     def open(self, moment: datetime, plans: Sequence[AccessPlan], clock: str = "") -> None:
-        """Begin the unit: lock and read the rows of the plans; raises ClockMoved, see ``OpeningRound``."""
+        """Begin the unit: lock and read the rows of the plans; raises ClockMoved or WorkflowsUnlocked."""
         self.forget()
         self.moment = moment
         self._may_wait = len(plans) <= 1
-        opening = OpeningRound(plans, timestamp_ms(moment), self._keys, self._plain, self.remembered, clock)
+        opening = OpeningRound(
+            plans,
+            timestamp_ms(moment),
+            self._keys,
+            self._plain,
+            self.remembered,
+            clock,
+            workflows=self._workflows,
+        )
         self._plain.difference_update(opening.ended)
         numbers = ((self._job_ids, opening.new_jobs), (self._run_ids, opening.new_runs))
         drawn = [(kind, kind.planned(count)) for kind, count in numbers]
@@ -354,13 +389,15 @@ class PostgreSQLUnit:
             self.news.wakes_all = True
         lanes = opening.bound_lanes(results)
         self._own_jobs = workers_of(lanes) if opening.own_jobs else None
+        workflows = opening.locked_workflows(results)
         self._rows.read_ended(opening.removed(results))
-        self._rows.add_rows(opening.jobs(results))
+        locked = self._rows.add_rows(opening.jobs(results))
         self._rows.miss(opening.job_ids)
         known = {None, *(job_id for job_id, job in self._rows.now.items() if job is not None)}
         self._firsts = {key: job_id for key, job_id in opening.firsts(results).items() if job_id in known}
         runs, keys = opening.runs(results), opening.used_keys(results)
         self.records.read_ahead(opening.run_ids, runs, opening.keys, opening.key_holders, keys)
+        self.records.open_workflows(workflows, may_wait=self._may_wait)
         self._takes.query_names(opening.asks, opening.now)
         for query in opening.walks:
             self._takes.looked(query, opening.now, *opening.looked(query, results), opening.claimed)
@@ -370,6 +407,9 @@ class PostgreSQLUnit:
         for kind, draws in drawn:
             if draws:
                 kind.add_numbers(next(results))
+        if not opening.locks_workflows and any('"workflow":' in job.memory_json for job in locked):
+            self._workflows = True
+            raise WorkflowsUnlocked("jobs belong to workflows")
 
     @property
     def changed(self) -> bool:
