@@ -242,6 +242,16 @@ async def test_files_are_private_and_removed(once, scratch):
     assert Path("/etc").is_dir()
 
 
+async def test_results_of_the_jobs_before_are_in_a_file(once, scratch):
+    before = {"é": {"rows": [1, 2.5]}, "b": None}
+    script = """test "$(stat -c %a "$BEDROCK_BEFORE_FILE")" = 600 &&
+        printf '{"file": %s, "stdin": %s}' "$(cat "$BEDROCK_BEFORE_FILE")" "$(cat)" > "$BEDROCK_RESULT" """
+    report = await once(script, options={"workflowID": 7, "ref": "c", "before": before})
+    found = report.given["data"]
+    assert (found["file"], found["stdin"]["before"]) == (before, before)
+    assert list(scratch.iterdir()) == []
+
+
 async def test_timeout_ends_the_whole_group(once, tmp_path):
     pids = tmp_path / "pids"
     script = 'trap "" TERM; sleep 1000 & echo $$ $! > "$0"; echo waiting; wait; sleep 1000'

@@ -52,7 +52,8 @@ The command gets the job's JSON on stdin and in the file $BEDROCK_DATA_FILE,
 and the variables BEDROCK_JOB_ID, BEDROCK_RUN_ID, BEDROCK_NAME,
 BEDROCK_ATTEMPT, BEDROCK_SCHEDULED_FOR, BEDROCK_DEADLINE (with a timeout),
 BEDROCK_SERVER, BEDROCK_TOKEN (a token for this run, if the worker itself has
-one), and TRACEPARENT if the job has one. A JSON object that it writes
+one), TRACEPARENT if the job has one, and in a workflow BEDROCK_BEFORE_FILE,
+a file with the results of the jobs before it. A JSON object that it writes
 to the file $BEDROCK_RESULT becomes the job's data. What it prints is kept
 with the run; a line "::progress 40 message::" on stdout is its progress.
 

@@ -123,6 +123,22 @@ async def test_what_functions_find(ran, way, tmp_path, monkeypatch):
         await until(lambda own=data["own"]: not Path(own).exists())  # its guard's to remove, which may last
 
 
+async def test_results_of_the_jobs_before_belong_to_one_run(server, working, write, way):
+    shown = """({
+        "file": open(os.environ["BEDROCK_BEFORE_FILE"]).read() if "BEDROCK_BEFORE_FILE" in os.environ else "",
+        "there": sorted(os.listdir(os.path.dirname(os.environ["BEDROCK_DATA_FILE"]))), "pid": os.getpid(),
+    })""".replace("\n", " ")
+    given = [{"before": {"a": {"n": 1}}}, {}, {"before": {}}, {}]
+    async with working(module=write(), **way):
+        for number, options in enumerate(given, 1):
+            await server.add(data=json.dumps({"do": shown}), **options)
+            await server.report(number)
+    found = [report.given["data"] for report in server.reports]
+    assert [each["file"] for each in found] == ['{"a": {"n": 1}}', "", "{}", ""]
+    assert [each["there"] for each in found] == [["before.json", "job.json"], ["job.json"]] * 2
+    assert len({each["pid"] for each in found}) == (1 if way["isolation"] == "reuse" else 4)
+
+
 async def test_a_function_over_its_time_is_ended_with_its_group(ran, write, way, tmp_path):
     """The next one finds another process."""
     late = "open(f'pid{job.id}', 'w').write(str(subprocess.Popen(['sleep', '1000']).pid)); time.sleep(1000)"

@@ -28,6 +28,15 @@ class TakenJob:
         """Return the id of this run, which fences its reports."""
         return self.reply.run_id
 
+    @property
+    def before(self) -> tuple[int, int] | None:
+        """Return the part of the encoded text with the results of the jobs before it; None if it has none."""
+        if self.reply.before is None:
+            return None
+        results = jsontext.members(self.text)["before"]
+        begin = len(self.text[: self.text.index(results)].encode())
+        return begin, begin + len(results.encode())
+
 
 def jobs_of(body: bytes) -> list[TakenJob]:
     """Return the jobs in a reply to GetJobs; raises ValueError."""

@@ -28,7 +28,10 @@ REPORT_AFTER_S = 0.01
 DATA_FILE = "job.json"
 """The file in a run's folder that holds its job; also its stdin."""
 
-__all__ = ["DATA_FILE", "FAULT", "Guard"]
+BEFORE_FILE = "before.json"
+"""The file with the results of the jobs before it, in a workflow: a part of its job."""
+
+__all__ = ["BEFORE_FILE", "DATA_FILE", "FAULT", "Guard"]
 
 
 class Guard:
@@ -202,7 +205,7 @@ class Guard:
             self._until = self._until_requested
         self._signalled, self._folder = False, ""
         try:
-            stdin = self._make_folder(program["folder"], data)
+            stdin = self._make_folder(program["folder"], data, program.get("before"))
         except OSError as error:
             message: dict[str, object] = {"folder": error.errno}
         else:
@@ -285,27 +288,27 @@ class Guard:
             os.read(self._orphans, kernel.READ_BYTES)
         return {"ended": os.waitstatus_to_exitcode(status)}
 
-    def _make_folder(self, folder: str, data: bytes) -> int:
-        """Create the folder of a run with its job, and return a handle to read the job."""
+    def _make_folder(self, folder: str, data: bytes, before: tuple[int, int] | None) -> int:
+        """Create the folder of a run with its job, and return a handle to read the job.
+
+        ``before`` is the part of the job for a file of its own.
+        """
         noted = os.fsencode(folder)
         self._note[: len(noted) + 1] = noted + b"\0"
         os.mkdir(folder, 0o700)  # noqa: PTH102  light: this runs for each command
         self._folder = folder
+        if before is not None:
+            _write_file(f"{folder}/{BEFORE_FILE}", data[slice(*before)])
         path = f"{folder}/{DATA_FILE}"
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-        finally:
-            os.close(handle)
+        _write_file(path, data)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _clear_folder(self) -> bool:
         """Remove a folder that holds only the job; return whether the folder still exists."""
         try:
-            with suppress(FileNotFoundError):
-                os.unlink(f"{self._folder}/{DATA_FILE}")  # noqa: PTH108
+            for name in (DATA_FILE, BEFORE_FILE):
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{self._folder}/{name}")  # noqa: PTH108
             os.rmdir(self._folder)  # noqa: PTH106
         except FileNotFoundError:
             return False
@@ -374,3 +377,14 @@ class Guard:
             socket.send_fds(
                 self._control, [json.dumps(message).encode()], [handle.fileno() for handle in handles]
             )
+
+
+def _write_file(path: str, data: bytes) -> None:
+    """Create a file that only its owner can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+    finally:
+        os.close(handle)

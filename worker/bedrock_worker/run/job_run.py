@@ -318,6 +318,7 @@ class JobRun:
                 listener=self._handle_line,
                 until=self._kill_at,
                 new_privileges=privileges,
+                before=job.before,
             )
             if run is not None:
                 self._folder = run.folder
@@ -338,6 +339,7 @@ class JobRun:
             new_privileges=privileges,
             warm=warm,
             progress=program.tells_progress,
+            before=job.before,
         )
 
     def _warm(self, program: Program, own: Mapping[str, str]) -> Warm | None:

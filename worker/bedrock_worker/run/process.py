@@ -23,6 +23,7 @@ import msgspec
 from bedrock_worker.log import printable
 from bedrock_worker.policy.rules import ResourceLimits
 from bedrock_worker.report.output import PROGRESS
+from bedrock_worker.run.guard import BEFORE_FILE
 from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pipes import Listener, Pump
 from bedrock_worker.run.pooled import PooledRun
@@ -79,9 +80,11 @@ class ChildProcess:
         new_privileges: bool = False,
         warm: Warm | None = None,
         progress: bool = False,
+        before: tuple[int, int] | None = None,
     ) -> None:
         """Request the start of a command, with a new ``folder`` that holds ``data``, its stdin.
 
+        ``before`` is the part of ``data`` that is also in a file of its own.
         The guard kills it at the monotonic time ``until`` even if the worker hangs, and removes the folder if
         the worker dies. With ``progress``, handle 3 is a pipe whose lines the listener receives as that
         stream; a process for functions always has it. Raises OSError if it cannot be started at the moment,
@@ -91,6 +94,7 @@ class ChildProcess:
         self._streams = ("out", "err", PROGRESS) if progress or warm is not None else ("out", "err")
         loop = asyncio.get_running_loop()
         where = _where(cwd)
+        env = env if warm is not None else _with_before(env, folder, before)
         check([*argv, *env, *env.values(), where, str(folder)])
         head: dict[str, object] = {
             "until": None if until == NEVER else until,
@@ -98,6 +102,8 @@ class ChildProcess:
             "env": env,
             "cwd": where,
         }
+        if before is not None:
+            head["before"] = before
         self._kind = template = b""
         self._folder, self._data = str(folder), data
         if warm is None:
@@ -108,7 +114,8 @@ class ChildProcess:
                 "privileges": new_privileges,
             }
         else:
-            head |= {"function": warm.function, "runs_max": warm.runs_max, "own": warm.own}
+            own = _with_before(warm.own, folder, before)
+            head |= {"function": warm.function, "runs_max": warm.runs_max, "own": own}
             self._kind = template = kind_of(warm, where, new_privileges)
         self._started: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._ended: asyncio.Future[dict[str, Any]] = loop.create_future()
@@ -315,6 +322,7 @@ def pooled_run(
     listener: Listener,
     until: float,
     new_privileges: bool,
+    before: tuple[int, int] | None = None,
 ) -> PooledRun | None:
     """Start a run in a process that has served others, or return None if there is none.
 
@@ -324,14 +332,24 @@ def pooled_run(
     guard = watchdog.take_pooled(kind_of(warm, where, new_privileges)) if warm.runs_max > 1 else None
     if guard is None:
         return None
+    assert guard.process is not None
     check(warm.own.values())
-    head = line_of({"function": warm.function, "cwd": where, "own": warm.own})
+    own = _with_before(warm.own, guard.process.folder, before)
+    also = {} if before is None else {"before": before}
+    head = line_of({"function": warm.function, "cwd": where, "own": own, **also})
     try:
         return PooledRun(guard, watchdog, head, data, until=until, listener=listener)
     except OSError:  # it was killed while idle
         guard.drop_process()
         watchdog.give_back(guard)
         return None
+
+
+def _with_before(
+    own: Mapping[str, str], folder: Path | str, before: tuple[int, int] | None
+) -> Mapping[str, str]:
+    """Return the variables of a run, with that for the results of the jobs before it."""
+    return own if before is None else {**own, "BEDROCK_BEFORE_FILE": f"{folder}/{BEFORE_FILE}"}
 
 
 def line_of(value: Mapping[str, object]) -> bytes:

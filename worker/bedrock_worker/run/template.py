@@ -31,6 +31,9 @@ from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
 RESULT_BYTES_MAX = 3_000
 """Size of a result that is sent with the end of its run; a larger one stays in its file."""
 
+BEFORE = "BEDROCK_BEFORE_FILE"
+"""Variable with the path of the results of the jobs before a run's, in a workflow."""
+
 STAYS = (
     run_function.DONE,
     run_function.SNOOZE,
@@ -179,6 +182,8 @@ def _be_process(
         try:
             if data is not None:
                 file = _renew(folder, name, data)
+                if "before" in request:
+                    _renew(*os.path.split(request["own"][BEFORE]), data[slice(*request["before"])])
         except OSError:
             traceback.print_exc()
             _exit(run_function.TRY_AGAIN, None, channel)
@@ -190,6 +195,9 @@ def _be_process(
         imported.begin_run()
         status, result = _perform_run(request, environment, imported, data, file)
         imported.end_run()
+        if "before" in request:
+            with suppress(OSError):
+                os.unlink(request["own"][BEFORE])  # noqa: PTH108
         reusable = word == b"again" and status in STAYS and not _has_children()
         if not (reusable and flushed() and state is not None and state.same()):
             _exit(status, result, channel)
