@@ -211,6 +211,22 @@ class JobFailed(BedrockjobsError):
         super().__init__(f"job {job_id}: {status}" + (f": {self.error}" if self.error else ""))
 
 
+class WorkflowFailed(JobFailed):
+    """A job of an awaited workflow failed or was cancelled.
+
+    ``workflow_id`` and ``ref`` say which; the other attributes are those of JobFailed.
+    """
+
+    def __init__(self, workflow_id: int, name: str, ref: str, job_id: int, status: str, error: str) -> None:
+        """Take the workflow and its name, the job, its status, and ``error`` as the server stores it."""
+        super().__init__(job_id, status, error)
+        self.workflow_id, self.ref = workflow_id, ref
+        where = f", job {job_id} ({ref})" if ref else ""
+        self.args = (
+            f"workflow {workflow_id} ({name}){where}: {status}" + (f": {self.error}" if self.error else ""),
+        )
+
+
 _TRACEBACK = re.compile(r"^[ |+]*(?:Exception Group )?Traceback \(most recent call last\):$", re.MULTILINE)
 _RAISED = re.compile(r"(?:  [|] )?((?:[^\W\d]\w*\.)*[^\W\d]\w*)(?:: |$)")
 """The line of a traceback that names the exception."""

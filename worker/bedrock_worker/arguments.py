@@ -19,6 +19,9 @@ from bedrock_worker.current import Job
 RESULT = "result"
 """The member of the data that holds the result of a function with its own arguments."""
 
+PASSED = "$results"
+"""The member of the data of a job in a workflow that says which results belong where in it."""
+
 MOCK = "mockRequest"
 """The mark of a mocked job, which stays in its data to the end."""
 
@@ -74,18 +77,12 @@ class Arguments:
 
     def to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments by name as JSON values; raises WrongArguments."""
-        if self.takes_job:
-            if args:
-                raise WrongArguments("expected the job's data by name: enqueue(width=800)")
-            return {name: _json_of(value, Any, name) for name, value in kwargs.items()}
-        return {name: _json_of(value, kind, name) for name, kind, value in self._bound(args, kwargs)}
+        return {name: json_of(value, kind, name) for name, kind, value in self.bound(args, kwargs)}
 
     def some_to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return some of the arguments like ``to_data``; raises WrongArguments."""
-        if self.takes_job:
-            return self.to_data(args, kwargs)
-        bound = self._bound(args, kwargs, partial=True)
-        return {name: _json_of(value, kind, name) for name, kind, value in bound}
+        bound = self.bound(args, kwargs, partial=True)
+        return {name: json_of(value, kind, name) for name, kind, value in bound}
 
     def defaults(self) -> dict[str, Any]:
         """Return the defaults of the parameters as JSON values, without those that have no such form."""
@@ -93,7 +90,7 @@ class Arguments:
         for name, parameter in self._signature.parameters.items():
             if parameter.default is not inspect.Parameter.empty:
                 with suppress(WrongArguments):  # the default does not match its own annotation
-                    found[name] = _json_of(parameter.default, self._kind(parameter.annotation), name)
+                    found[name] = json_of(parameter.default, self._kind(parameter.annotation), name)
         return found
 
     def unique_names(self, unique: Any) -> tuple[str, ...] | None:
@@ -130,20 +127,24 @@ class Arguments:
         own = self._signature.parameters
         dropped = {MOCK, RESULT} if repeats else {MOCK}
         arguments = {name: value for name, value in data.items() if name in own or name not in dropped}
-        return {name: _value_of(value, kind, name) for name, kind, value in self._bound((), arguments)}
+        return {name: _value_of(value, kind, name) for name, kind, value in self.bound((), arguments)}
 
     def result_to_json(self, value: Any) -> Any:
         """Return the function's result as a JSON value; raises WrongArguments."""
-        return _json_of(value, self._kind(self._signature.return_annotation), "its result", lossy=True)
+        return json_of(value, self._kind(self._signature.return_annotation), "its result", lossy=True)
 
     def result_of_json(self, value: Any) -> Any:
         """Return a JSON result converted to the annotated type; raises WrongArguments."""
         return _value_of(value, self._kind(self._signature.return_annotation), "its result")
 
-    def _bound(
+    def bound(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool = False
     ) -> list[tuple[str, Any, Any]]:
-        """Return name, annotation and value of each argument."""
+        """Return name, annotation and value of each argument; raises WrongArguments."""
+        if self.takes_job:
+            if args:
+                raise WrongArguments("expected the job's data by name: enqueue(width=800)")
+            return [(name, Any, value) for name, value in kwargs.items()]
         bind = self._signature.bind_partial if partial else self._signature.bind
         try:
             bound = bind(*args, **kwargs)
@@ -206,7 +207,7 @@ def _all_fit(values: Any, kind: Any) -> bool | None:
     return True
 
 
-def _json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
+def json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
     """Return a value as JSON; raises WrongArguments, unless ``lossy`` also for values that JSON alters."""
     fitting = fits(value, kind)
     if fitting is None:

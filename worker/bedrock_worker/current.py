@@ -39,6 +39,24 @@ class Job:
     fields: Mapping[str, Any]
     """All fields of the server's reply by wire name: ``parentData``, ``finishedChildJobs``, ..."""
 
+    @property
+    def workflow_id(self) -> int | None:
+        """Return the id of its workflow, or None."""
+        return self.fields.get("workflowID")
+
+    @property
+    def ref(self) -> str:
+        """Return its name within its workflow, empty if it is in none."""
+        return str(self.fields.get("ref", ""))
+
+    @property
+    def before(self) -> Mapping[str, dict[str, Any] | None]:
+        """Return what the jobs before it in its workflow reported, by their ``ref``.
+
+        The result of a function with arguments of its own is in the member ``result``.
+        """
+        return self.fields.get("before") or {}
+
 
 class CurrentRun:
     """The current run. Outside of a run, the job has no name and progress is ignored."""
@@ -46,6 +64,7 @@ class CurrentRun:
     def __init__(self, read_job: Callable[[], Job]) -> None:
         """Create the run of a job, which is read on first use."""
         self._read_job = read_job
+        self._counts: dict[str, int] = {}
 
     @cached_property
     def job(self) -> Job:
@@ -66,6 +85,11 @@ class CurrentRun:
     def attempt(self) -> int:
         """Return how often the job has been taken, including this run."""
         return self.job.attempt
+
+    def count(self, what: str) -> int:
+        """Return how often the run has done something, including now."""
+        self._counts[what] = self._counts.get(what, 0) + 1
+        return self._counts[what]
 
     def progress(self, done: float, message: str = "") -> None:
         """Report progress from 0 to 1. The worker sends it to the server at most once a second.

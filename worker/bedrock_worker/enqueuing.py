@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -18,6 +27,7 @@ from math import isfinite
 from typing import (
     TYPE_CHECKING,
     Any,
+    Concatenate,
     Generic,
     Literal,
     NamedTuple,
@@ -34,11 +44,14 @@ from bedrock_worker.arguments import RESULT, Arguments, WrongArguments
 from bedrock_worker.current import Job
 
 if TYPE_CHECKING:
+    from bedrock_worker.workflows import PartialSignature, Signature
     from bedrockjobs.base.errors import InvalidCommand, JobNotEnded
     from bedrockjobs.client import AsyncClient, Client
     from bedrockjobs.commands import Command, CreateJob, JobIDsReply, RunReply, SyncReply, SyncSchedules
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
+G = TypeVar("G")
 R = TypeVar("R")
 
 Delay = float | timedelta | str
@@ -117,6 +130,9 @@ class Receiver(Protocol):
 
     async def aenqueue(self, function: Any, specs: Sequence[Any]) -> list[Any]:
         """Return the asyncio handles of new jobs."""
+
+    def workflows(self, functions: Sequence[Any]) -> Any:
+        """Return the client for a workflow whose jobs call these functions."""
 
 
 _own_receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
@@ -298,6 +314,12 @@ class _Declared(Generic[P, R]):
         async with _asynchronous(self._client) as client:
             return _outcome(await client.call(command))
 
+    def si(self, *args: P.args, **kwargs: P.kwargs) -> Signature[R]:
+        """Return a call for a workflow like ``s``, which gets no result of the one before it in a chain."""
+        from bedrock_worker.workflows import Call
+
+        return Call(self, args, kwargs, alone=True)
+
     def handle(self, job_id: int) -> Handle[R]:
         """Return the handle of an existing job."""
         return self._handle(job_id, created=False)
@@ -420,6 +442,21 @@ class JobFunction(_Declared[P, R]):
         result: R = self.function(*args, **kwargs)
         return result
 
+    @overload
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Signature[R]: ...
+
+    @overload
+    def s(
+        self: Callable[Concatenate[G, Q], R], *args: Q.args, **kwargs: Q.kwargs
+    ) -> PartialSignature[G, R]: ...
+
+    def s(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a call for ``chain``, ``group``, ``chord``, ``Workflow.add`` or ``start``.
+
+        After the first place of a chain, the result of the one before is its first argument.
+        """
+        return _call(self, args, kwargs)
+
     def checked(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function with its arguments through JSON and back, as a run does.
 
@@ -437,10 +474,28 @@ class AsyncJobFunction(_Declared[P, R]):
         result: R = await self.function(*args, **kwargs)
         return result
 
+    @overload
+    def s(self, *args: P.args, **kwargs: P.kwargs) -> Signature[R]: ...
+
+    @overload
+    def s(
+        self: Callable[Concatenate[G, Q], Coroutine[Any, Any, R]], *args: Q.args, **kwargs: Q.kwargs
+    ) -> PartialSignature[G, R]: ...
+
+    def s(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a call for a workflow, like ``JobFunction.s``."""
+        return _call(self, args, kwargs)
+
     async def checked(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function like ``JobFunction.checked``."""
         result: R = self._checked_result(await self._checked_call(args, kwargs))
         return result
+
+
+def _call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from bedrock_worker.workflows import Call
+
+    return Call(function, args, kwargs, alone=False)
 
 
 class Progress(NamedTuple):

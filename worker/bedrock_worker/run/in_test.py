@@ -16,6 +16,7 @@ from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from bedrock_worker.arguments import PASSED
 from bedrock_worker.current import CurrentRun, Job, run_in_place
 from bedrock_worker.enqueuing import (
     ENDED,
@@ -27,7 +28,7 @@ from bedrock_worker.enqueuing import (
     received_by,
     result_of_run,
 )
-from bedrock_worker.functions import Declared, declared_in
+from bedrock_worker.functions import Declared, Fail, declared_in
 from bedrock_worker.policy.python_module import load
 from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report.outcome import CompletedCommand, report_of
@@ -46,11 +47,31 @@ from bedrock_worker.run.run_function import (
     requested_by,
     traceback_of,
 )
+from bedrock_worker.workflows import filled
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.errors import JobFailed, JobNotEnded, NotFound
+from bedrockjobs.base.errors import BadArguments, JobFailed, JobNotEnded, NotFound, WrongState
 from bedrockjobs.base.wire import timestamp
 from bedrockjobs.client import Client
-from bedrockjobs.commands import CreateJobs, GetJob, JobSpec, RunReply
+from bedrockjobs.commands import (
+    AddedReply,
+    AddToWorkflow,
+    CancelledReply,
+    CancelWorkflow,
+    Command,
+    CreateJobs,
+    CreateWorkflow,
+    GetJob,
+    JobSpec,
+    QueryWorkflow,
+    Reply,
+    RetriedReply,
+    RetryWorkflow,
+    RunReply,
+    WholeWorkflowReply,
+    WorkflowIDReply,
+    WorkflowJob,
+    WorkflowJobReply,
+)
 
 AnyFunction = JobFunction[..., Any] | AsyncJobFunction[..., Any]
 
@@ -88,6 +109,10 @@ class _RunInTest(CurrentRun):
 def run_once(declared: Declared, run: CurrentRun) -> EndedRun:
     """Call a declared function for the job of a run, as its process would."""
     rules = RetryRules(declared.options)
+    try:
+        _ = run.job
+    except Fail as error:  # the result of a job before it is missing
+        return _of_error(error, rules, 1)
     try:
         with run_in_place(run):
             data = called_for_job(declared, declared.function, run.job, _finished)
@@ -145,13 +170,17 @@ def _of_error(error: Exception, rules: RetryRules, attempt: int) -> EndedRun:
     return EndedRun(status, None if delay_s is None else {"delay": delay_s}, words, error)
 
 
+_NO_PLACE = WorkflowJob(name="none", ref="none")
+
+
 class Enqueued:
     """A job that was enqueued in a test."""
 
     def __init__(self, job_id: int, function: AnyFunction, spec: JobSpec) -> None:
         self.job_id, self.function, self.spec = job_id, function, spec
         self.arguments: dict[str, Any] = json.loads(spec.data)
-        """The arguments by name, as JSON."""
+        """The arguments by name, as JSON; those that are results of other jobs are None until it runs."""
+        self.arguments.pop(PASSED, None)
         self.state = "QUEUED"
         self.attempts = 0
         """How often it was run; snoozed runs do not count."""
@@ -163,6 +192,11 @@ class Enqueued:
         """What the function raised in the last failed run."""
         self.said: Progress | None = None
         self.result: dict[str, Any] | None = None
+        self.workflow: WorkflowInTest | None = None
+        self.place = spec if isinstance(spec, WorkflowJob) else _NO_PLACE
+        """Its place in the workflow."""
+        self.reason = ""
+        """Why it was cancelled, in a workflow."""
 
     @property
     def name(self) -> str:
@@ -271,6 +305,8 @@ class Jobs:
 
     def __init__(self, *, runs: bool) -> None:
         self._runs, self._jobs, self._lock = runs, list[Enqueued](), threading.Lock()
+        self.workflows: list[WorkflowInTest] = []
+        """The workflows that were started, oldest first."""
 
     def take(self, function: AnyFunction, specs: Sequence[JobSpec]) -> list[tuple[Enqueued, bool]]:
         """Accept jobs instead of a server; return each, and whether it is new."""
@@ -285,6 +321,40 @@ class Jobs:
                 job.run()
             found.append((job, held is None))
         return found
+
+    def start(self, command: CreateWorkflow, functions: Sequence[AnyFunction]) -> tuple[WorkflowInTest, bool]:
+        """Accept a workflow instead of a server; return it, and whether it is new."""
+        with self._lock:
+            for known in self.workflows:
+                if command.idempotency_key is not None and known.key == command.idempotency_key:
+                    return known, False
+            workflow = WorkflowInTest(len(self.workflows) + 1, command.name, command.idempotency_key)
+            self.workflows.append(workflow)
+        self.extend(workflow, command.jobs, functions)
+        return workflow, True
+
+    def extend(
+        self, workflow: WorkflowInTest, specs: Sequence[WorkflowJob], functions: Sequence[AnyFunction]
+    ) -> None:
+        """Add the jobs of a workflow that it does not have yet, and run them."""
+        with self._lock:
+            for spec, function in zip(specs, functions, strict=True):
+                if spec.ref not in workflow.jobs:
+                    job = Enqueued(len(self._jobs) + 1, function, spec)
+                    job.workflow, job.state = workflow, "PAUSED" if spec.after else "QUEUED"
+                    workflow.jobs[spec.ref] = job
+                    self._jobs.append(job)
+        self.proceed(workflow)
+
+    def proceed(self, workflow: WorkflowInTest) -> None:
+        """Run what can run of a workflow, unless a job of it runs already."""
+        if self._runs and not workflow.runs:
+            workflow.runs = True
+            try:
+                while (job := workflow.next()) is not None:
+                    job.run()
+            finally:
+                workflow.runs = False
 
     def _holder(self, spec: JobSpec) -> Enqueued | None:
         """Return the job that holds a unique key."""
@@ -339,6 +409,136 @@ class Jobs:
             differs = differences(job, wanted) if _is_of(job, function) else []
             lines.append(f"  {job!r}" + (f"   {'; '.join(differs)}" if differs else ""))
         return "\n".join(lines)
+
+
+class WorkflowInTest:
+    """A workflow that was started in a test."""
+
+    def __init__(self, workflow_id: int, name: str, key: str | None) -> None:
+        self.workflow_id, self.name, self.key = workflow_id, name, key
+        self.jobs: dict[str, Enqueued] = {}
+        """Its jobs by ``ref``."""
+        self.runs = False
+        self._cancelled = False
+
+    @property
+    def state(self) -> str:
+        """Return the state as a server has it."""
+        jobs = self.jobs.values()
+        if any(job.state not in ENDED for job in jobs):
+            return "RUNNING"
+        bad = [job for job in jobs if job.state != "FINISHED" and job.place.on_failure != "ignore"]
+        return "CANCELLED" if self._cancelled else "FAILED" if bad else "FINISHED"
+
+    def next(self) -> Enqueued | None:
+        """Return the next job that can run; jobs after failed ones are cancelled before."""
+        found: Enqueued | None = None
+        for job in self.jobs.values():
+            before = [self.jobs[ref] for ref in job.place.after]
+            if job.state == "PAUSED":
+                stops = next((each for each in before if each.state in ENDED and not _lets_pass(each)), None)
+                if stops is not None:
+                    how = "was cancelled" if stops.state == "CANCELLED" else "failed"
+                    job.state = "CANCELLED"
+                    job.reason = f"Job {stops.job_id} ({stops.place.ref}) before it {how}"
+                elif all(each.state in ENDED for each in before):
+                    job.state = "QUEUED"
+            if found is None and job.state == "QUEUED" and not job.attempts:
+                found = job
+        return found
+
+    def cancel(self) -> None:
+        """Cancel what has not ended."""
+        self._cancelled = self.state != "FINISHED"
+        for job in self.jobs.values():
+            if job.cancel():
+                job.reason = "The workflow was cancelled"
+
+    def retry(self) -> int:
+        """Let failed and cancelled jobs run again; return how many."""
+        bad = [job for job in self.jobs.values() if job.state in ("FAILED", "CANCELLED")]
+        if not bad:
+            raise WrongState("Nothing to retry", f"workflowID: it is {self.state}")
+        self._cancelled = False
+        for job in bad:
+            job.state, job.reason, job.errors, job.attempts = "PAUSED", "", [], 0
+        return len(bad)
+
+    def reply(self, *, results: bool) -> WholeWorkflowReply:
+        """Return the workflow as a server shows it."""
+        jobs = [
+            WorkflowJobReply(
+                job_id=job.job_id,
+                ref=ref,
+                name=job.name,
+                state=job.state,
+                waits=0,
+                on_failure=job.place.on_failure,
+                started="",
+                ended="",
+                reason=job.errors[-1] if job.state == "FAILED" else job.reason,
+                after=job.place.after,
+                result=job.result if results else None,
+            )
+            for ref, job in self.jobs.items()
+        ]
+        return WholeWorkflowReply(
+            workflow_id=self.workflow_id,
+            name=self.name,
+            state=self.state,
+            created="",
+            ended="",
+            kept="",
+            open=sum(job.state not in ENDED for job in self.jobs.values()),
+            failed=sum(job.state == "FAILED" for job in self.jobs.values()),
+            jobs=jobs,
+        )
+
+
+def _lets_pass(job: Enqueued) -> bool:
+    """Return whether the jobs after an ended one may start."""
+    return job.state == "FINISHED" or (not job.reason and job.place.on_failure != "cancel")
+
+
+class _WorkflowsInTest:
+    """Executes the commands of workflows in a test, instead of a Client."""
+
+    def __init__(self, jobs: Jobs, functions: Sequence[AnyFunction]) -> None:
+        self._jobs, self._functions = jobs, functions
+
+    def call(self, command: Command[Any]) -> Reply:
+        """Execute a command; raises its refusals, and JobNotEnded for a wait that would not end."""
+        if isinstance(command, CreateWorkflow):
+            workflow, _ = self._jobs.start(command, self._functions)
+            ids = {ref: job.job_id for ref, job in workflow.jobs.items()}
+            return WorkflowIDReply(workflow_id=workflow.workflow_id, job_ids=ids)
+        if isinstance(command, AddToWorkflow):
+            workflow = next(each for each in self._jobs.workflows if _holds(each, command.job_id))
+            for spec in command.jobs:
+                missing = {*spec.after} - {*workflow.jobs, *(each.ref for each in command.jobs)}
+                if missing:
+                    words = f"after: expected refs of the workflow, there is no {missing.pop()}"
+                    raise BadArguments("Malformed after", words)
+            self._jobs.extend(workflow, command.jobs, self._functions)
+            return AddedReply(job_ids={spec.ref: workflow.jobs[spec.ref].job_id for spec in command.jobs})
+        assert isinstance(command, QueryWorkflow | CancelWorkflow | RetryWorkflow)
+        workflow = self._jobs.workflows[command.workflow_id - 1]
+        if isinstance(command, CancelWorkflow):
+            workflow.cancel()
+            return CancelledReply(state=workflow.state, stopping=0)
+        if isinstance(command, RetryWorkflow):
+            count = workflow.retry()
+            self._jobs.proceed(workflow)
+            return RetriedReply(retried=count)
+        if command.waiting and workflow.state == "RUNNING":
+            raise JobNotEnded(f"workflow {workflow.workflow_id} has not ended; no worker runs in this test")
+        found = workflow.reply(results=command.results)
+        jobs = [job for job in found.jobs if job.job_id > command.after][: command.limit]
+        return found.model_copy(update={"jobs": jobs})
+
+
+def _holds(workflow: WorkflowInTest, job_id: int | None) -> bool:
+    return any(job.job_id == job_id for job in workflow.jobs.values())
 
 
 def run_due_jobs(module: str, client: Client) -> Iterator[TakenJob]:
@@ -406,6 +606,10 @@ class _Receiver:
         taken = await asyncio.to_thread(self._jobs.take, function, specs)
         return [AsyncHandleInTest(job, created=new) for job, new in taken]
 
+    def workflows(self, functions: Sequence[AnyFunction]) -> Any:
+        """Return what executes the commands of a workflow."""
+        return _WorkflowsInTest(self._jobs, functions)
+
 
 class _Sender:
     """Sends what functions enqueue to a server, whatever server they have otherwise."""
@@ -423,6 +627,10 @@ class _Sender:
         reply = await asyncio.to_thread(self._client.call, CreateJobs(jobs=list(specs)))
         return [function.ahandle(job_id) for job_id in reply.job_ids]
 
+    def workflows(self, _: Sequence[AnyFunction]) -> Any:
+        """Return the client of the server."""
+        return self._client
+
 
 def declaration_of(function: AnyFunction) -> Declared:
     """Return the declaration of a function; raises LookupError."""
@@ -435,8 +643,15 @@ def declaration_of(function: AnyFunction) -> Declared:
 def job_in_test(job: Enqueued) -> Job:
     """Return the job as its function sees it."""
     now = SystemClock().now()
-    fields = {"jobID": job.job_id, "name": job.name, "data": job.arguments, "nextRun": timestamp(now)}
+    given = json.loads(job.spec.data)
+    fields = {"jobID": job.job_id, "name": job.name, "data": given, "nextRun": timestamp(now)}
     data = json.loads(json.dumps(job.arguments))
+    if job.workflow is not None:
+        fields |= {"workflowID": job.workflow.workflow_id, "ref": job.place.ref}
+        fields["before"] = {ref: job.workflow.jobs[ref].result for ref in job.place.after}
+        if PASSED in given:
+            data = filled(fields)
+            job.arguments = json.loads(json.dumps(data))
     due = datetime.fromtimestamp(now.timestamp(), UTC) - timedelta(microseconds=now.microsecond)
     return Job(job.job_id, job.name, data, job.attempts, job.job_id, due, fields)
 

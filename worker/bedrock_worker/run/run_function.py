@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bedrock_worker import hooks
-from bedrock_worker.arguments import MOCK, RESULT, Arguments, OtherArguments, WrongArguments
+from bedrock_worker.arguments import MOCK, PASSED, RESULT, Arguments, OtherArguments, WrongArguments
 from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, report_progress_to, set_current_run
 from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
 from bedrock_worker.retry_rules import RetryRules, leaves
@@ -282,12 +282,20 @@ def _awaited(returned: Any) -> Any:
 
 
 def job_of(fields: dict[str, Any]) -> Job:
-    """Return a job as its function sees it, from the fields that the server sent."""
+    """Return a job as its function sees it, from the fields that the server sent.
+
+    Raises Fail if the result of a job before it is missing.
+    """
     due = os.environ.get("BEDROCK_SCHEDULED_FOR") or fields["nextRun"]
+    data = fields["data"]
+    if PASSED in data:
+        from bedrock_worker import workflows
+
+        data = workflows.filled(fields)
     return Job(
         id=fields["jobID"],
         name=fields["name"],
-        data=fields["data"],
+        data=data,
         attempt=fields.get("attempt", 1),
         run_id=fields.get("runID", 0),
         scheduled_for=datetime.fromisoformat(due).replace(tzinfo=UTC),
