@@ -10,10 +10,15 @@ from bedrock_worker import (
     Fail,
     Handle,
     Job,
+    Workflow,
+    WorkflowHandle,
     as_completed,
     as_completed_async,
+    chain,
+    chord,
     cron,
     current_run,
+    group,
     job,
     wait_all,
     wait_all_async,
@@ -140,6 +145,36 @@ async def gathered(client: AsyncClient) -> int:
     numbers: list[int] = await one.wait(timeout=20)
     here: list[int] = await double(4)
     return sum(numbers) + sum(here)
+
+
+@job("area")
+def area(size: Size, factor: float = 1.0) -> float:
+    """Return a result of another one's."""
+    return factor * size.width * size.height
+
+
+@job("total")
+async def total(parts: list[float]) -> float:
+    """Return a sum."""
+    return sum(parts)
+
+
+async def workflows(client: Client, other: AsyncClient) -> tuple[float, list[float], dict[str, object]]:
+    """Start workflows."""
+    one: WorkflowHandle[float] = chain(resize.s(800), area.s(factor=2.0)).start(client=client)
+    both = chord([chain(resize.s(width), area.s()) for width in (1, 2)], total.s())
+    each: list[float] = group(chain(resize.s(1), area.s()), area.s(Size(1, 2))).start(key="k").result(5)
+    nested = chain(first.s(1), group(double.s(), double.s(note="x")), look.s())
+    alone = chain(first.s(1), double.si(2))
+    summed: float = await (await both.astart(client=other)).wait()
+    workflow = Workflow("nightly", keep="1d")
+    size = workflow.add(resize.s(800))
+    workflow.add(area.s(size.result), after=[size], on_failure="ignore")
+    workflow.add(area.s(Size(size.result.width, 1)), ref="last")
+    workflow.add(total.s([1.0, workflow.add(area.s(size.result)).result]))
+    workflow.add_to_current()
+    print(nested.start().state(), alone.start().retry(), one.cancel(), summed, one.job_ids["area"])
+    return one.wait(timeout=20), each, dict(workflow.start().result())
 
 
 def mistakes(client: Client) -> list[str]:

@@ -2,8 +2,8 @@
 
 from bedrockjobs import Client, CreateJob, GetJob
 from bedrockjobs import Nowhere  # wrong
-from bedrock_worker import cron, job
-from users_jobs import double, look, resize
+from bedrock_worker import Workflow, chain, chord, cron, group, job
+from users_jobs import Size, area, double, first, look, resize, total
 
 client = Client("localhost:8888")
 CreateJob(name=5)  # wrong
@@ -28,6 +28,20 @@ double.checked("3")  # wrong
 job("a", retry_on=("OSError",))  # wrong
 job("a", backoff=lambda attempt: attempt)  # wrong
 job("a", retry_on=OSError, give_up_on=(ValueError, KeyError), backoff=["1m", 5])
+resize.s("800")  # wrong
+resize.s(widht=800)  # wrong
+area.s(factor="x")  # wrong
+chain(first.s(1), area.s())  # wrong
+chain(resize.s(1), area.s()).start().wait().upper()  # wrong
+chord([first.s(1), first.s(2)], area.s())  # wrong
+chord([area.s(Size(1, 2))], total.s()).start().wait().upper()  # wrong
+group(area.s(Size(1, 2))).start().wait().upper()  # wrong
+area.s().start()  # wrong
+workflow = Workflow("a")
+workflow.add(area.s())  # wrong
+workflow.add(area.s(workflow.add(first.s(1)).result))  # wrong
+workflow.add(area.s(workflow.add(resize.s(1)).result), on_failure="stop")  # wrong
+workflow.start().retry().upper()  # wrong
 
 
 @cron("0 3 * * *", retires=3)  # wrong

@@ -438,6 +438,9 @@ class Workflow:
         """Return the handle of an existing workflow; its result is what each job reported, by ``ref``."""
         from bedrockjobs.client import shared_client
 
+        receiver = _receiver()
+        if receiver is not None:
+            return WorkflowHandle(workflow_id, {}, None, lambda: receiver.workflows([]))
         return WorkflowHandle(workflow_id, {}, None, lambda: client or shared_client())
 
     @staticmethod
@@ -445,7 +448,9 @@ class Workflow:
         workflow_id: int, *, client: AsyncClient | None = None
     ) -> AsyncWorkflowHandle[dict[str, Any]]:
         """Return the asyncio handle of an existing workflow, like ``handle``."""
-        return AsyncWorkflowHandle(workflow_id, {}, None, _Async(client, None))
+        receiver = _receiver()
+        stand_in = None if receiver is None else receiver.workflows([])
+        return AsyncWorkflowHandle(workflow_id, {}, None, _Async(client, stand_in))
 
     # Building.
 
@@ -808,11 +813,9 @@ def _retry(workflow_id: int) -> Steps[int]:
 
 def _result(workflow_id: int, job_ids: Mapping[str, int], value: Any, timeout: float | None) -> Steps[Any]:
     """Wait for the end of a workflow; return its result."""
-    from bedrockjobs.base.errors import NoResult, WorkflowFailed
+    from bedrockjobs.base.errors import NoResult, WaitNeverEnds, WorkflowFailed
 
     if timeout != 0 and current_run().job.workflow_id == workflow_id:
-        from bedrockjobs.base.errors import WaitNeverEnds
-
         raise WaitNeverEnds(f"workflow {workflow_id}: a run of it cannot wait for its end")
     ended = yield from _ended(workflow_id, timeout)
     if ended.state != "FINISHED":
@@ -834,7 +837,7 @@ def _result(workflow_id: int, job_ids: Mapping[str, int], value: Any, timeout: f
     found: dict[str, Any] = {}
     if ids:
         rows = _rows(workflow_id, min(ids) - 1, max(ids), results=True)
-        found = {row.ref: row.result for row in (yield from rows)}
+        found = {row.ref: row.result for row in (yield from rows) if row.state == "FINISHED"}
     try:
         return _with_values(value, found)
     except (WrongArguments, Fail) as error:
@@ -893,10 +896,15 @@ def _results_in(value: Any) -> Iterator[Result]:
 
 
 def _with_values(value: Any, found: Mapping[str, Any]) -> Any:
-    """Return a value with the results themselves; raises WrongArguments, Fail."""
+    """Return a value with the results themselves, None for jobs that did not finish and are ignored.
+
+    Raises WrongArguments, Fail.
+    """
     if isinstance(value, Result):
         node = value._node
-        raw = _member(found.get(node.ref), value._path, node.ref)
+        if node.ref not in found:
+            return None
+        raw = _member(found[node.ref], value._path, node.ref)
         return raw if node.function.arguments.takes_job else node.function.arguments.result_of_json(raw)
     if isinstance(value, list):
         return [_with_values(part, found) for part in value]
