@@ -1,5 +1,9 @@
 """The worker: takes jobs from a server and runs commands or Python functions for them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from bedrock_worker.enqueuing import (
     AsyncHandle,
     AsyncJobFunction,
@@ -13,16 +17,18 @@ from bedrock_worker.enqueuing import (
 )
 from bedrock_worker.functions import CurrentRun, Fail, Job, Retry, Snooze, cron, current_run, job
 from bedrock_worker.hooks import lifespan, middleware
-from bedrock_worker.workflows import (
-    AsyncWorkflowHandle,
-    PartialSignature,
-    Signature,
-    Workflow,
-    WorkflowHandle,
-    chain,
-    chord,
-    group,
-)
+
+if TYPE_CHECKING:
+    from bedrock_worker.workflows import (
+        AsyncWorkflowHandle,
+        PartialSignature,
+        Signature,
+        Workflow,
+        WorkflowHandle,
+        chain,
+        chord,
+        group,
+    )
 
 __all__ = [
     "AsyncHandle",
@@ -53,3 +59,14 @@ __all__ = [
     "wait_all",
     "wait_all_async",
 ]
+
+
+if not TYPE_CHECKING:  # hides __getattr__ from type checkers, so that they reject unknown names
+
+    def __getattr__(name: str) -> Any:
+        """Load the names of workflows at first use, since most runs need none."""
+        if name in __all__:
+            from bedrock_worker import workflows
+
+            return getattr(workflows, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
