@@ -89,6 +89,13 @@ def test_the_page_on_functions(player: Player, tmp_path: Path) -> None:
         assert player.play(HOW_TO / "python-functions.md") == 1
 
 
+def test_the_page_on_workflows(player: Player, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert player.write_files(HOW_TO / "workflows.md") == ["shop/flows.py"]
+    with worker(player, folder, "shop.flows"):
+        assert player.play(HOW_TO / "workflows.md") == 1
+
+
 DJANGO = """
 import json, os
 os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"

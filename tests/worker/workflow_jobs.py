@@ -1,4 +1,4 @@
-"""The functions of ``test_workflows.py``."""
+"""The functions of ``test_function_workflows.py``."""
 
 from __future__ import annotations
 
