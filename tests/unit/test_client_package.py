@@ -116,9 +116,10 @@ def test_client_and_functions_import_nothing_of_linux() -> None:
     linux = {"fcntl", "grp", "pwd", "resource", "termios", "uvloop"}
     program = "for name in others:\n    sys.modules.pop(name, None)\n"
     program += (
-        "from bedrockjobs import AsyncClient, Client, CreateJob\nfrom bedrock_worker import cron, job\n"
+        "from bedrockjobs import AsyncClient, Client, CreateJob\n"
+        "from bedrock_worker import Workflow, chain, cron, job\n"
     )
-    program += '@job("x")\ndef x(): ...\n'
+    program += '@job("x")\ndef x(): ...\nWorkflow("y").add(chain(x.s(), x.si()))\n'
     done = run(before + program, others=OTHERS | linux)
     assert done.returncode == 0, done.stderr
 

@@ -11,14 +11,18 @@ from collections import deque
 from pathlib import Path
 
 import pytest
+from bedrock_worker import Workflow
 from bedrock_worker.agent import Agent
 from bedrock_worker.cli import main
 from bedrock_worker.options import WorkerOptions
 from click.testing import CliRunner
 
+from bedrockjobs import WorkflowFailed
 from bedrockjobs.client import AsyncClient, addresses_of
 from bedrockjobs.commands import CreateJob, CreateToken, ListJobs, ListRuns, ReadOutput
 from tests.certificates import Authority
+from tests.worker import workflow_jobs
+from tests.worker.conftest import agent_at_work
 from tests.worker.fake_server import DEADLINE_S, FakeServer
 from tests.worker.test_real_server import serving
 
@@ -148,6 +152,30 @@ async def test_a_command_reports_and_has_children_with_it_and_does_nothing_else(
             assert [job.name for job in (await client.call(ListJobs())).jobs if job.parent_job_id] == [
                 "Child"
             ]
+
+
+async def test_a_function_adds_to_its_workflow_with_the_token_of_its_run(tmp_path, monkeypatch):
+    """It may not start another workflow."""
+    async with serving(tmp_path) as server:
+        where = f"127.0.0.1:{server.port}"
+        async with AsyncClient(where) as anybody:
+            root = (await anybody.call(CreateToken(name="root", roles=["admin"]))).token
+        async with AsyncClient(where, token=root) as client:
+            roles = ["work", "operate"]  # the latter for the schedule of the module
+            token = (await client.call(CreateToken(name="w", roles=roles))).token
+            monkeypatch.setenv("BEDROCKJOBS_TOKEN", token)
+            fan = await workflow_jobs.fan.s(2).astart(client=client)
+            starter = await workflow_jobs.starter.s(2).astart(client=client)
+            options = WorkerOptions(
+                names=(), argv=(), servers=addresses_of(where), module=workflow_jobs.__name__
+            )
+            async with agent_at_work(options):
+                assert await fan.wait(DEADLINE_S) == 2
+                with pytest.raises(WorkflowFailed, match=r"Forbidden: .*a run token permits only") as failed:
+                    await starter.wait(DEADLINE_S)
+            assert failed.value.error_type.endswith("Forbidden")
+            added = await Workflow.ahandle(fan.workflow_id, client=client).wait()
+            assert added["fan/total"] == {"result": 1}
 
 
 async def test_a_worker_without_a_token_asks_for_none(monkeypatch):

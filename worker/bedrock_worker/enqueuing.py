@@ -21,7 +21,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from hashlib import sha256
 from math import isfinite
 from typing import (
@@ -173,7 +173,7 @@ class _Declared(Generic[P, R]):
         self._client: Client | AsyncClient | None = None
         self._connection: object = None
 
-    @property
+    @cached_property
     def arguments(self) -> Arguments:
         """Return the parameters and the result type."""
         return Arguments(self.function)

@@ -614,7 +614,7 @@ def _options_of(function: _Declared[..., Any], data: dict[str, Any]) -> dict[str
     for option in NOT_IN_WORKFLOWS:
         if function._options.get(option):
             words = f"{option}: expected none for a job of a workflow, which is created once with it"
-            raise _refused(function, f"Malformed {option}", f"{words}; see .using({option}=...)")
+            raise _refused(function, f"Malformed {option}", words)
     if function._connection is not None:
         words = "connection: expected none, a workflow is created by the server in its own commit"
         raise _refused(function, "Malformed connection", words)

@@ -431,11 +431,10 @@ class WorkflowInTest:
         return "CANCELLED" if self._cancelled else "FAILED" if bad else "FINISHED"
 
     def next(self) -> Enqueued | None:
-        """Return the next job that can run; jobs after failed ones are cancelled before."""
-        found: Enqueued | None = None
+        """Return the next job that can run, if there is one; on the way, cancel jobs after failed ones."""
         for job in self.jobs.values():
-            before = [self.jobs[ref] for ref in job.place.after]
             if job.state == "PAUSED":
+                before = [self.jobs[ref] for ref in job.place.after]
                 stops = next((each for each in before if each.state in ENDED and not _lets_pass(each)), None)
                 if stops is not None:
                     how = "was cancelled" if stops.state == "CANCELLED" else "failed"
@@ -443,9 +442,9 @@ class WorkflowInTest:
                     job.reason = f"Job {stops.job_id} ({stops.place.ref}) before it {how}"
                 elif all(each.state in ENDED for each in before):
                     job.state = "QUEUED"
-            if found is None and job.state == "QUEUED" and not job.attempts:
-                found = job
-        return found
+            if job.state == "QUEUED" and not job.attempts:
+                return job
+        return None
 
     def cancel(self) -> None:
         """Cancel what has not ended."""
