@@ -266,13 +266,8 @@ def read(text: str, form: Format, file: str) -> Definitions:
 
     Raises BadDefinitions with the syntax error, or else with all problems sorted by line.
     """
+    document, places = _parsed_and_checked(text, form, file)
     faults = Faults(file)
-    try:
-        document, places = parsed(text, form)
-    except ValueError as error:
-        raise BadDefinitions(f"{file}: {error}") from None
-    _check_values(document, faults)
-    faults.check()
     if isinstance(document, list):
         document = {SCHEDULES: document}
     if document is None:
@@ -295,6 +290,22 @@ def read(text: str, form: Format, file: str) -> Definitions:
     schedules = _schedules_of(entries, places[SCHEDULES], faults)
     faults.check()
     return Definitions(source, schedules, prune, rules)
+
+
+def document_of(text: str, form: Format, file: str) -> Any:
+    """Parse a file whose contents JSON can represent; raises BadDefinitions."""
+    return _parsed_and_checked(text, form, file).value
+
+
+def _parsed_and_checked(text: str, form: Format, file: str) -> Parsed:
+    try:
+        found = parsed(text, form)
+    except ValueError as error:
+        raise BadDefinitions(f"{file}: {error}") from None
+    faults = Faults(file)
+    _check_values(found.value, faults)
+    faults.check()
+    return found
 
 
 def _check_values(document: Any, faults: Faults) -> None:

@@ -20,6 +20,7 @@ from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 HOMES = {
     "serve": "serve.serve",
     "job": "job.job",
+    "workflow": "workflow.workflow",
     "schedule": "schedule.schedule ping.ping_url",
     "run": "run.run",
     "failure": "failure.failure",

@@ -171,6 +171,11 @@ CALLED: dict[str, str] = {
     "job retry": "{running}",
     "job show": "{job}",
     "job update": "{job} --data {{}}",
+    "workflow cancel": "{workflow}",
+    "workflow create": "{nightly} --format yaml",
+    "workflow list": "",
+    "workflow retry": "{broken}",
+    "workflow show": "{workflow}",
     "schedule add": "{name} 0_3_*_*_*",
     "schedule delete": "{schedule}",
     "schedule list": "",
@@ -280,6 +285,7 @@ FILES = {
     "ftl": "//ftl:cron 0 0 * * *\nfunc ExampleJob(ctx context.Context) error {\n}\n",
     "kubernetes": json.dumps(CRONJOB),
     "luci": 'job { id: "a" schedule: "0 1/3 * * *" noop {} }\n',
+    "nightly": "name: nightly\njobs: [{ref: a, name: lost/a}]\n",
     "settings": "[server]\nport = 8888\n",
 }
 
@@ -354,6 +360,15 @@ class Given(dict[str, str]):
     def _fingerprint(self, new: str) -> str:
         self._failed(new)
         return str(self._asked("failure", "list", new)[0]["fingerprint"])
+
+    def _workflow(self, new: str) -> str:
+        jobs = json.dumps([{"ref": "a", "name": new}])
+        return str(self._asked("call", "CreateWorkflow", f"name={new}", f"jobs={jobs}")["workflowID"])
+
+    def _broken(self, new: str) -> str:
+        workflow_id = self._workflow(new)
+        self._done("job", "fail", str(self._asked("job", "get", new)["jobID"]))
+        return workflow_id
 
     def _schedule(self, new: str) -> str:
         self._done("schedule", "add", new, "0 3 * * *")

@@ -202,6 +202,28 @@ QUEUE = {
     "workers": 12,
     "pausedBy": LONG_NAME,
 }
+WORKFLOW = {
+    "workflowID": 1234567,
+    "name": LONG_NAME,
+    "state": "FAILED",
+    "created": "2026-11-23 11:43:00",
+    "ended": "2026-11-23 11:50:30.5",
+    "kept": "",
+    "open": 120,
+    "failed": 1,
+}
+JOB_OF_WORKFLOW = {
+    "jobID": 7654321,
+    "ref": "the-orders-of-the-customers-in-the-north-of-europe",
+    "name": LONG_NAME,
+    "state": "FAILED",
+    "waits": 0,
+    "onFailure": "cancel",
+    "started": "2026-11-23 11:43:00",
+    "ended": "2026-11-23 11:50:30.5",
+    "reason": TRACEBACK,
+    "after": [],
+}
 OF_RULE = {"lastSent": "2026-11-23 11:43:00", "lastError": TRACEBACK, "mutedUntil": "2026-11-23 12:17:00"}
 ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, ...]]] = {
     ("job", "list"): ({"ListJobs": [{"jobs": [JOB_SHOWN]}]}, ("7654321", "waiting for children", "in 17m")),
@@ -217,6 +239,14 @@ ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, .
     ("queue", "list"): (
         {"ListQueues": [{"queues": [QUEUE]}], "ListPauses": [{"pauses": []}]},
         ("1,234,567", "12", "3", "17m"),
+    ),
+    ("workflow", "list"): (
+        {"ListWorkflows": [{"workflows": [{**WORKFLOW, "jobs": 10_000}]}]},
+        ("1234567", "FAILED", "9,880 of 10,000", "17m ago"),
+    ),
+    ("workflow", "show", "1234567"): (
+        {"QueryWorkflow": [{**WORKFLOW, "jobs": [JOB_OF_WORKFLOW]}]},
+        ("FAILED", "7m30s"),
     ),
     ("schedule", "list"): ({"ListSchedules": [{"schedules": [SCHEDULE]}]}, ("7654321", "in 17m", "timeout")),
     ("schedule", "show", "x"): (

@@ -1,0 +1,65 @@
+"""The shape of a workflow for people: layers from the first jobs to the last, and the critical path."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+ENDED_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
+"""States in which a workflow keeps a job that has ended."""
+
+
+class Step(NamedTuple):
+    """What the critical path needs to know of a job."""
+
+    after: Collection[str]
+    waits: int
+    state: str
+    started: str
+    ended: str
+
+
+def layers(after: Mapping[str, Collection[str]]) -> dict[str, int]:
+    """Return the layer of each ref, from 0: one more than the highest of those before it.
+
+    Refs that are not in the workflow, because the token may not see them, count as ended.
+    """
+    waits = {ref: sum(before in after for before in refs) for ref, refs in after.items()}
+    behind: dict[str, list[str]] = {}
+    for ref, refs in after.items():
+        for before in refs:
+            behind.setdefault(before, []).append(ref)
+    found = dict.fromkeys(after, 0)
+    ready = deque(ref for ref, count in waits.items() if not count)
+    while ready:
+        ref = ready.popleft()
+        for each in behind.get(ref, ()):
+            found[each] = max(found[each], found[ref] + 1)
+            waits[each] -= 1
+            if not waits[each]:
+                ready.append(each)
+    return found
+
+
+def critical_path(steps: Mapping[str, Step], now: str) -> list[str]:
+    """Return the refs of the chain of jobs that took until the end, or until ``now``, first to last.
+
+    It goes back from the job that ended last to the one before it that ended last, and so on. Jobs that
+    wait, and those that were cancelled before they began, are not part of it.
+    """
+
+    def last(refs: Iterable[str]) -> str:
+        taking = [ref for ref in refs if ref in steps and _takes_time(steps[ref])]
+        return max(taking, key=lambda ref: steps[ref].ended or now, default="")
+
+    path: list[str] = []
+    ref = last(steps)
+    while ref:
+        path.append(ref)
+        ref = last(steps[ref].after)
+    return path[::-1]
+
+
+def _takes_time(step: Step) -> bool:
+    return bool(step.started) or (step.state not in ENDED_STATES and not step.waits)
