@@ -22,12 +22,28 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.lookup import paged
-from bedrockjobs.cli.output import Record, one_line, text_of, with_local_times, write_many, write_wrapped
+from bedrockjobs.cli.output import (
+    Record,
+    number_of,
+    one_line,
+    text_of,
+    with_local_times,
+    write_many,
+    write_wrapped,
+)
 from bedrockjobs.cli.queue import resume_command
 from bedrockjobs.cli.schedule import split_repeat
 from bedrockjobs.cli.session import FAILED, Failure, Session, records_in, server_options
 from bedrockjobs.cli.settings_sources import settings_from
-from bedrockjobs.commands import ListSchedules, Overview, Status, ValidateSchedule
+from bedrockjobs.cli.verbs import rows
+from bedrockjobs.commands import (
+    ListSchedules,
+    ListWorkflows,
+    Overview,
+    QueryWorkflow,
+    Status,
+    ValidateSchedule,
+)
 from bedrockjobs.schedule.cron import next_tick
 from bedrockjobs.store import inspection, schema
 from bedrockjobs.store.files import owner_of
@@ -323,6 +339,41 @@ def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iter
         yield from (finding for finding in checks if finding.check == "disk")
 
 
+WORKFLOWS_EXAMINED = 20
+"""RUNNING workflows that are checked, the newest; each is read whole."""
+
+GOES_ON = frozenset({"QUEUED", "RUNNING", "RUNQUEUED"})
+"""States of a job by which its workflow goes on."""
+
+
+def check_workflows(session: Session) -> Iterator[Finding]:
+    """Report workflows that failed, and running ones of which no job can go on."""
+    failed = rows(session, ListWorkflows, {"state": "FAILED"})
+    if failed:
+        newest = text_of(failed[0], "workflowID")
+        message = f"{number_of(len(failed), 'workflow')} failed, the newest is {newest}"
+        advice = (
+            f"`bedrockjobs workflow show {newest}` shows why, `workflow retry {newest}` starts again what did"
+            f" not finish, `workflow cancel {newest}` gives it up"
+        )
+        yield Finding("warn", "jobs", message, advice)
+    for one in session.rows(ListWorkflows, {"state": "RUNNING", "limit": WORKFLOWS_EXAMINED}):
+        number = text_of(one, "workflowID")
+        jobs = [
+            job for job in rows(session, QueryWorkflow, {"workflowID": number}) if not text_of(job, "ended")
+        ]
+        if jobs and not any(map(_goes_on, jobs)):
+            message = f"workflow {number} ({text_of(one, 'name')}) is RUNNING, but none of its jobs can go on"
+            advice = f"`bedrockjobs workflow show {number}`, then `bedrockjobs workflow cancel {number}`"
+            yield Finding("warn", "jobs", message, advice)
+
+
+def _goes_on(job: Record) -> bool:
+    """Return whether a job is queued, runs, or waits for children."""
+    state = text_of(job, "state")
+    return state in GOES_ON or (state == "PAUSED" and text_of(job, "waits") == "0")
+
+
 def counts_text(overview: Record) -> str:
     """Return the counts of jobs by state; ``or more`` if a count reached its limit."""
     more = jsontext.parse(overview["more"])
@@ -397,6 +448,12 @@ def findings(session: Session, database: str | None, *, scrub: bool) -> Iterator
             yield Finding("warn", "zones", f"could not be checked: {failure.message}", "try again later")
         is_here = bool(settings.database) and not settings.on_postgresql and settings.database_path().exists()
         yield from check_jobs(session, server, of_disk=not is_here)
+        try:
+            yield from check_workflows(session)
+        except Failure as failure:
+            yield Finding(
+                "warn", "jobs", f"workflows: could not be checked: {failure.message}", "try again later"
+            )
 
 
 def postgresql_findings(settings: Settings, server: ServerStatus | None, *, scrub: bool) -> Iterator[Finding]:
@@ -454,7 +511,7 @@ def doctor(session: Session, database: str | None, scrub: bool) -> None:
     server's machine; elsewhere it does not check the file.
     """
     failed = False
-    rows = []
+    records = []
     for finding in findings(session, database, scrub=scrub):
         failed = failed or finding.level == "fail"
         if session.form == "table":
@@ -465,8 +522,8 @@ def doctor(session: Session, database: str | None, scrub: bool) -> None:
             )
         else:
             message = {"finding": finding.message, "advice": finding.advice}
-            rows.append({"check": finding.check, "level": finding.level, **message})
+            records.append({"check": finding.check, "level": finding.level, **message})
     if session.form != "table":
-        write_many(rows, session.form, identity="check")
+        write_many(records, session.form, identity="check")
     if failed:
         click.get_current_context().exit(FAILED)

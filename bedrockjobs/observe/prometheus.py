@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, get_args
 
 from aiohttp import web
@@ -107,6 +108,9 @@ FRESH_S = 1.0
 
 OTHER = "other"
 
+WORKFLOW_STATES_COUNTED = ("RUNNING", "FAILED")
+"""States in which a workflow needs something; those that have ended well are deleted after a while."""
+
 STATUSES = ("active", "quiet", "draining", "drained")
 """Worker states, each always exported, so that alerts can tell 0 from no data."""
 
@@ -138,6 +142,8 @@ class Queue(NamedTuple):
     parts: Mapping[str, Totals]
     """Totals of queued jobs by name prefix."""
     now: str
+    workflows: Mapping[str, int] = MappingProxyType({})
+    """Counts of workflows by state."""
 
 
 class Metrics:
@@ -207,7 +213,8 @@ class Metrics:
         for number, prefix in enumerate(sorted(groups)):
             totals = parts.setdefault(prefix if number < PREFIXES_MAX else OTHER, Totals())
             await views.queues.add_up(snapshot, groups[prefix], totals)
-        return Queue(overview, parts, snapshot.held.now)
+        workflows = {state: (await views.workflows_counted(state))[0] for state in WORKFLOW_STATES_COUNTED}
+        return Queue(overview, parts, snapshot.held.now, workflows)
 
     @staticmethod
     def _of_queue(queue: Queue) -> Iterable[Metric]:
@@ -243,6 +250,9 @@ class Metrics:
             Gauge, "problems", "Current problems, as the overview and doctor show them.", "kind", kinds
         )
         yield gauge("jobs_failed", "FAILED jobs.", overview.failed)
+        yield by_label(
+            Gauge, "workflows", "Workflows by state. Counts stop at 1,000.", "state", queue.workflows
+        )
         yield gauge("repeating_jobs", "Jobs that repeat, schedules among them.", overview.repeating)
 
     # --- values in memory --------------------------------------------------------------------------------

@@ -10,12 +10,24 @@ from aiohttp import web
 
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.pages import forms, job, jobs, live, login, overview, runs, schedules, tables, upcoming
+from bedrockjobs.pages import (
+    forms,
+    job,
+    jobs,
+    live,
+    login,
+    overview,
+    runs,
+    schedules,
+    tables,
+    upcoming,
+    workflows,
+)
 from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.http_answers import is_browser
 from bedrockjobs.service import VERSION, Service
 
-_MODULES = (overview, tables, forms, jobs, job, schedules, runs, upcoming)
+_MODULES = (overview, tables, forms, jobs, job, workflows, schedules, runs, upcoming)
 
 
 def routes(service: Service, settings: Settings) -> list[web.RouteDef]:

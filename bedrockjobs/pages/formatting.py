@@ -21,6 +21,7 @@ SHAPES = {
     "RUNNING": ("play", "active"),
     "RUNQUEUED": ("play", "active"),
     "PAUSED": ("bars", "warn"),
+    "waiting": ("bars", "plain"),
     "FINISHED": ("disc", "good"),
     "FAILED": ("cross", "bad"),
     "CANCELLED": ("dash", "plain"),

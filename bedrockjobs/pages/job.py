@@ -62,10 +62,11 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     )
     children = await _children(site, job_id, after) if exists else Children([], {}, after, ended=True)
     relatives = await family(site, job_id) if children.jobs else None
+    place = await site.views.workflow_of(job_id)
     # Read last, so that a page that waits for its turn does not hold up to 4 MiB of data.
     members = await _members(site, job_id) if exists else None
     watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
-    if members is None and not runs and not events and not watched:
+    if members is None and not runs and not events and not place and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and no record of one")
     shown = dict.fromkeys(_OPTIONAL) if members else {}
     shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
@@ -79,6 +80,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
         name=shown.get("name") or (runs[0]["name"] if runs else ""),
         data=(members or {}).get("data", "{}"),
         waits=explained.get("waitsFor", []) if members else [],
+        in_workflow=place,
         unique=_unique(explained),
         held_after_end=explained.get("after end", ""),
         options={

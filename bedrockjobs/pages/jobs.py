@@ -76,8 +76,10 @@ async def family(site: Site, job_id: int) -> Family | None:
     return progress_bar(counts, [child._replace(data="") for child in failed])
 
 
-def progress_bar(counted: FamilyCounts, failed: list[Job]) -> Family:
-    """Return the progress bar for counts by state."""
+def progress_bar(
+    counted: FamilyCounts, failed: list[Job], nouns: tuple[str, str] = ("child", "children")
+) -> Family:
+    """Return the progress bar for counts by state; ``nouns`` are for one and for many."""
     counts, more = counted
     total = sum(counts.values())
     parts: list[StateSegment] = []
@@ -87,7 +89,7 @@ def progress_bar(counted: FamilyCounts, failed: list[Job]) -> Family:
             parts.append(StateSegment(called, mark, count, begins, 100 * count / total))
             begins += 100 * count / total
     text = ", ".join(f"{number(part.amount)} {part.called}" for part in parts)
-    noun = "child" if total == 1 else "children"
+    noun = nouns[total != 1]
     return Family(total, more, parts, f"{number(total)}{'+' if more else ''} {noun}: {text}", failed)
 
 
@@ -194,7 +196,7 @@ TABS = (
     (ALL, "All"),
     ("QUEUED", "Queued"),
     ("RUNNING", "Running"),
-    ("PAUSED", "Waiting for children"),
+    ("PAUSED", "Waiting"),
     ("FAILED", "Failed"),
     ("FINISHED", "Finished"),
     ("CANCELLED", "Cancelled"),

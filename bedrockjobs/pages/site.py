@@ -81,6 +81,7 @@ NAVIGATION = (
     ("ui/queues", "Queues", "q"),
     ("ui/jobs", "Jobs", "j"),
     ("ui/runs", "Runs", "r"),
+    ("ui/workflows", "Workflows", "l"),
     ("ui/schedules", "Schedules", "s"),
     ("ui/upcoming", "Upcoming", "u"),
     ("ui/workers", "Workers", "w"),

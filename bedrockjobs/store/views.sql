@@ -200,6 +200,17 @@ SELECT workflowID, name, state, created, ended, kept, open, failed,
     FROM workflows WHERE state = :state AND workflowID < :before AND (:pattern IS NULL OR name GLOB :pattern)
     AND {visible} ORDER BY workflowID DESC LIMIT :limit;
 
+-- name: workflow_of_job
+-- The workflow of a job and its name, with the name, the ref and the end of the job.
+SELECT workflows.workflowID, workflows.name, workflowJobs.name, workflowJobs.ref, workflowJobs.state FROM workflowJobs
+    JOIN workflows ON workflows.workflowID = workflowJobs.workflowID
+    WHERE workflowJobs.jobID = :jobID LIMIT :limit;
+
+-- name: workflows_counted
+-- The number of workflows in a state, up to a limit.
+SELECT count(*) FROM (SELECT 1 FROM workflows WHERE state = :state AND (:pattern IS NULL OR name GLOB :pattern)
+    AND {visible} LIMIT :most) AS found LIMIT :limit;
+
 -- name: jobs_of_workflow
 -- A page of the jobs of a workflow; the state of one that has not ended is that of its job.
 SELECT jobID, ref, name,

@@ -75,10 +75,22 @@ _P = TypeVar("_P")
 _WORKFLOW, _WORKFLOW_JOB = render.keys_of(WorkflowReply), render.keys_of(WorkflowJobReply)
 _STATE = _WORKFLOW.index("state")
 
+WORKFLOWS_COUNTED = 1_000
+"""Workflows of a state that are counted; further ones would cost a page or a scrape milliseconds."""
+
 _OUTCOME = list(TickReply.model_fields).index("outcome")
 
 _ALWAYS = "~"
 """Sorts after every timestamp."""
+
+
+class PlaceInWorkflow(NamedTuple):
+    """The workflow of a job, and how the workflow knows the job; ``state`` is empty until its end."""
+
+    workflow_id: int
+    name: str
+    ref: str
+    state: str
 
 
 class OutputPage(NamedTuple):
@@ -502,6 +514,27 @@ class Views:
         page = await self._reader.view(name, parameters, command.limit, scans=True)
         shown = ",".join(dump(dict(zip(_WORKFLOW, row, strict=True))) for row in page.rows)
         return Answer(f'{{"workflows":[{shown}]}}')
+
+    async def workflow_of(self, job_id: int) -> PlaceInWorkflow | None:
+        """Return the workflow of a job, which may have ended and be gone; None if it has none."""
+        page = await self._reader.view("workflow_of_job", {"jobID": job_id}, 1)
+        for workflow_id, name, job_name, ref, state in page.rows:
+            if in_scope(self._scope, name) and in_scope(self._scope, job_name):
+                return PlaceInWorkflow(workflow_id, name, ref, state)
+        return None
+
+    async def workflows_counted(self, state: str, pattern: str | None = None) -> tuple[int, bool]:
+        """Return the number of workflows in a state, and whether there are more."""
+        parameters = {
+            "state": state,
+            "pattern": pattern,
+            "most": WORKFLOWS_COUNTED + 1,
+            "visible": self._visible,
+        }
+        scans = pattern is not None or self._visible is not None
+        page = await self._reader.view("workflows_counted", parameters, 1, scans=scans)
+        count = page.rows[0][0] if page.rows else 0
+        return min(count, WORKFLOWS_COUNTED), count > WORKFLOWS_COUNTED
 
     @handles(QueryWorkflow)
     async def _query_workflow(self, command: QueryWorkflow) -> Answer:

@@ -57,6 +57,10 @@ class _Queue:
     async def add_up(self, look: QueueSnapshot, groups: list[QueuedGroup], totals: Totals) -> None:
         """Add nothing."""
 
+    async def workflows_counted(self, _: str) -> tuple[int, bool]:
+        """Return a count of workflows."""
+        return 1, False
+
 
 class _Work:
     """A fake dispatcher."""

@@ -93,8 +93,10 @@ async def fill(site: Site) -> dict[str, int]:
         more = {"host": f"{worker}.internal", "pid": 4711, "version": "1.2", "slots": 4}
         await site.ask("Heartbeat", worker=worker, names=names, **more)
     await site.ask("DrainWorker", worker="cron-1", by="ann")
+    jobs = [{"ref": "export", "name": "etl/export"}, {"ref": "load", "name": "etl/load", "after": ["export"]}]
+    workflow = (await site.ask("CreateWorkflow", name="etl", jobs=jobs))["workflowID"]
     numbers = {"nightly": nightly, "parent": parent, "queued": queued}
-    return {**numbers, "failed": failed, "run": taken[0]["runID"]}
+    return {**numbers, "workflow": workflow, "failed": failed, "run": taken[0]["runID"]}
 
 
 PAGES = (
@@ -117,6 +119,8 @@ PAGES = (
     "ui/runs",
     "ui/runs?status=failed",
     "ui/runs/{run}",
+    "ui/workflows",
+    "ui/workflows/{workflow}",
     "ui/schedules",
     "ui/schedules/{nightly}",
     "ui/schedules/new",

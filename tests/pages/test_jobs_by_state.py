@@ -56,12 +56,12 @@ async def test_tabs_say_how_many_and_lead_to_them(site: Site, page: Page) -> Non
     await page.wait_for_url("**state=PAUSED**")
     assert await listed(page) == [waiting]
     current = page.get_by_role("navigation", name="Jobs by state").locator("[aria-current=page]")
-    await expect(current).to_have_text("Waiting for children 1")
+    await expect(current).to_have_text("Waiting 1")
     assert await tabs(page) == {
         "All": "5",
         "Queued": "2",
         "Running": "0",
-        "Waiting for children": "1",
+        "Waiting": "1",
         "Failed": "1",
         "Finished": "1",
         "Cancelled": "0",

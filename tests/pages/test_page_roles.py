@@ -20,6 +20,7 @@ PAGES = (
     "/ui/queues?name=secret/*",
     "/ui/runs?name=secret/*",
     "/ui/jobs",
+    "/ui/workflows",
     "/ui/schedules",
     *FORMS,
 )
@@ -34,6 +35,8 @@ async def filled(live: Live) -> Bearer:
         await root.ok("CreateJob", name="secret/work")
         taken = await root.ok("GetJob", name="secret/work", worker="w1")
     await root.ok("FailJob", jobID=taken["jobID"], runID=taken["runID"], error="secret words")
+    jobs = [{"ref": "plan", "name": "secret/step"}, {"ref": "do", "name": "secret/other", "after": ["plan"]}]
+    await root.ok("CreateWorkflow", name="secret/flow", jobs=jobs)
     return root
 
 
@@ -56,6 +59,8 @@ async def test_buttons_and_forms_by_role(live: Live) -> None:
             "/ui/queues": set(),
             "/ui/runs": set(),
             "/ui/jobs": set(),
+            "/ui/workflows": set(),
+            "/ui/workflows/5": set(),
             "/ui/schedules": set(),
             "/ui/jobs/1": set(),
             "/ui/schedules/2": set(),
@@ -65,6 +70,7 @@ async def test_buttons_and_forms_by_role(live: Live) -> None:
             "/ui/jobs": {"new", "CancelJob"},
             "/ui/jobs/1": {"new", "CancelJob"},
             "/ui/jobs/new": {"CreateJob"},
+            "/ui/workflows/5": {"CancelWorkflow"},
             "/ui/schedules": set(),
             "/ui/schedules/2": set(),
         },
@@ -172,6 +178,27 @@ async def test_who_sees_some_names_sees_tabs_with_their_own_alone(live: Live) ->
     assert "secret" not in page
     reply = await narrow.get("/ui/schedules/2", **BROWSER)
     assert (reply.code, "secret" in reply.body) == (404, False)
+
+
+async def test_who_sees_some_names_sees_their_jobs_of_a_workflow(live: Live) -> None:
+    root = await admin_of(live)
+    jobs = [
+        {"ref": "first-secret", "name": "secret/a"},
+        {"ref": "mine", "name": "mine/a", "after": ["first-secret"]},
+    ]
+    workflow = (await root.ok("CreateWorkflow", name="mine/flow", jobs=jobs))["workflowID"]
+    theirs = (await root.ok("CreateWorkflow", name="secret/flow", jobs=jobs))["workflowID"]
+    narrow = await root.token_for("n", "read", "mine/*")
+    page = await shown(narrow, f"/ui/workflows/{workflow}")
+    assert f'id="box-{workflow + 2}"' in page
+    assert "secret" not in page
+    listed = await shown(narrow, "/ui/workflows")
+    assert (f'id="workflow-{workflow}"' in listed, "secret" in listed) == (True, False)
+    assert 'tab-count">1<' in listed
+    job = await shown(narrow, f"/ui/jobs/{theirs + 2}")
+    assert (f"workflow {theirs}" in job, "secret" in job) == (False, False)
+    refused = await narrow.get(f"/ui/workflows/{theirs}", **BROWSER)
+    assert (refused.code, "secret" in refused.body) == (404, False)
 
 
 async def test_buttons_are_for_what_one_sees(live: Live) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
-from bedrockjobs.base.config import NAME_CHARS_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.config import NAME_CHARS_MAX, REF_CHARS_MAX, WORKER_CHARS_MAX
 from tests.effort import PROFILE
 from tests.pages.looking import Site
 
@@ -53,6 +53,9 @@ async def fill(site: Site) -> list[str]:
     run = (await site.take("R*", heartbeat=True, **worker))["runID"]
     await site.create("C" * NAME_CHARS_MAX, parentJobID=running)
     await site.ask("UpdateJob", jobID=running, progress={"percent": 5, "message": "p" * 500})
+    jobs = [{"ref": letter * REF_CHARS_MAX, "name": LONG} for letter in "AB"]
+    jobs[1]["after"] = [jobs[0]["ref"]]
+    workflow = (await site.ask("CreateWorkflow", name=LONG, jobs=jobs))["workflowID"]
     told = {"host": "h" * NAME_CHARS_MAX, "version": "v" * 100, "names": [LONG], "slots": 4, "pid": 1}
     await site.ask("Heartbeat", **worker, runIDs=[run], **told)
     return [
@@ -66,6 +69,9 @@ async def fill(site: Site) -> list[str]:
         f"ui/jobs/{schedule}",
         f"ui/jobs/{failed}",
         f"ui/jobs/{running}",
+        "ui/workflows",
+        f"ui/workflows/{workflow}",
+        f"ui/jobs/{workflow + 2}",
         "ui/schedules",
         f"ui/schedules/{schedule}",
         f"ui/schedules/{failing}",
@@ -113,6 +119,7 @@ async def test_no_page_is_wider_than_its_window(site: Site, page: Page, widths: 
         ("ui/jobs?state=FAILED", 4),
         ("ui/runs", 3),
         ("ui/events", 3),
+        ("ui/workflows", 4),
         ("ui/schedules", 7),
         ("ui/queues", 7),
     ],
@@ -123,6 +130,7 @@ async def test_a_card_is_a_few_lines_in_which_nothing_overlaps(
     await site.fail("mail/receipt", "no mailbox")
     await site.create("mail/newsletter")
     await site.create("backup/nightly", repeat="CRON 30 2 * * *")
+    await site.ask("CreateWorkflow", name="etl", jobs=[{"ref": "load", "name": "etl/load"}])
     await page.set_viewport_size({"width": 390, "height": 844})
     await site.open(page, path)
     rows = page.locator(".cards tbody tr")

@@ -40,6 +40,8 @@ async def test_nothing_is_called_as_on_the_wire(site: Site, page: Page) -> None:
     await site.take("parent")
     await site.create("child", parentJobID=parent)
     await site.ask("FinishJob", jobID=parent)
+    jobs = [{"ref": "a", "name": "a"}, {"ref": "b", "name": "b", "after": ["a"]}]
+    workflow = (await site.ask("CreateWorkflow", name="w", jobs=jobs))["workflowID"]
     told = ""
     for path in (
         "ui/",
@@ -47,6 +49,9 @@ async def test_nothing_is_called_as_on_the_wire(site: Site, page: Page) -> None:
         "ui/jobs?state=PAUSED",
         f"ui/jobs/{parent}",
         f"ui/jobs/{schedule}",
+        "ui/workflows",
+        f"ui/workflows/{workflow}",
+        f"ui/jobs/{workflow + 2}",
         "ui/runs",
         f"ui/runs/{run}",
         "ui/schedules",

@@ -123,6 +123,8 @@ GIVEN: dict[str, list[Axis]] = {
     "workflow": [each("workflowID"), VISIBLE],
     "workflows": [BEFORE, PATTERN, VISIBLE],
     "workflows_in_state": [each("state", "RUNNING", "FAILED"), BEFORE, PATTERN, VISIBLE],
+    "workflow_of_job": [each("jobID")],
+    "workflows_counted": [each("state", "RUNNING", "FAILED"), PATTERN, each("most", 1, 1_000), VISIBLE],
     "jobs_of_workflow": [each("workflowID"), each("after", 0), each("results", 0, 1), VISIBLE],
     "edges_of_workflow": [each("workflowID"), each("low", 0), each("high", JOB_ID_MAX)],
     "waits_in_workflow": [each("jobID")],
@@ -244,6 +246,7 @@ OF_WORKFLOWS = {
     "workflow": "workflowID",
     "jobs_of_workflow": "workflowID",
     "edges_of_workflow": "workflowID",
+    "workflow_of_job": "jobID",
     "waits_in_workflow": "jobID",
 }
 """Statements about single workflows or their jobs, of which the history has few."""

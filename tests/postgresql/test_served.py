@@ -28,6 +28,7 @@ PAGES = [
     "/ui/failures",
     "/ui/events",
     "/ui/upcoming",
+    "/ui/workflows",
     "/ui/kept",
 ]
 

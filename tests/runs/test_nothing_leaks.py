@@ -207,6 +207,7 @@ SEEN_BY_NAME = (
     "/ui/",
     "/ui/jobs",
     "/ui/runs",
+    "/ui/workflows",
     "/ui/schedules",
     "/ui/upcoming",
     "/ui/failures",
@@ -224,7 +225,17 @@ SEEN_BY_NAME = (
 def paths_of(place: Place, numbers: dict[str, int]) -> list[tuple[str, str]]:
     """Return every address that is answered to GET, with what it is asked for: also of some numbers."""
     run = numbers["run"]
-    listed = ("jobs", "runs", "queues", "schedules", "upcoming", "failures", "events", "jobs/matching")
+    listed = (
+        "jobs",
+        "runs",
+        "workflows",
+        "queues",
+        "schedules",
+        "upcoming",
+        "failures",
+        "events",
+        "jobs/matching",
+    )
     found = [
         *((f"/ui/{page}", f"/ui/{page}?name=*{SECRET[:3]}*") for page in listed),
         ("/events", "/events?after=0&limit=1000"),

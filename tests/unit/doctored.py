@@ -47,6 +47,7 @@ def well(monkeypatch: pytest.MonkeyPatch, path: Path) -> FakeServer:
     fake.will("Status", status(path))
     fake.will("Overview", overview())
     fake.will("ListSchedules", {"schedules": []})
+    fake.will("ListWorkflows", *[{"workflows": []}] * 2)
     return fake
 
 

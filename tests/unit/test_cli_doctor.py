@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_fake import FakeServer, run
+from cli_fake import FakeServer, run, sent
 from doctored import Found, ago, findings, not_ok, of, offer, overview, owned, status, well
 
 from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.cli.doctor import WORKFLOWS_EXAMINED
 from bedrockjobs.store import schema
 
 
@@ -150,6 +151,7 @@ def told(server: FakeServer, path: Path) -> Ask:
         server.will("Status", status(path))
         server.will("Overview", overview(*problems, **more))
         server.will("ListSchedules", {"schedules": []})
+        server.will("ListWorkflows", *[{"workflows": []}] * 2)
         return of(findings(expect=expect), check)
 
     return found
@@ -242,5 +244,41 @@ def test_the_rules_of_zones_are_compared(
     server.will("Overview", overview())
     server.will("ListSchedules", {"schedules": ZONED})
     server.will("ValidateSchedule", answer)
+    server.will("ListWorkflows", *[{"workflows": []}] * 2)
     (found,) = of(findings(expect=1 if level == "fail" else 0), "zones")
     assert (found["level"], found["finding"].startswith(words)) == (level, True)
+
+
+# --- workflows -------------------------------------------------------------------------------------------
+
+
+def test_workflows_that_failed_or_cannot_go_on_are_reported(server: FakeServer) -> None:
+    def in_state(number: int, state: str) -> dict[str, Any]:
+        return {"workflowID": number, "name": f"w{number}", "state": state}
+
+    def jobs(*states: tuple[str, int]) -> dict[str, Any]:
+        found = [
+            {"jobID": at, "state": state, "waits": waits, "ended": ""}
+            for at, (state, waits) in enumerate(states)
+        ]
+        return {"jobs": [*found, {"jobID": 99, "state": "FINISHED", "waits": 0, "ended": ago(9)}]}
+
+    server._answers["ListWorkflows"].clear()
+    running = [in_state(number, "RUNNING") for number in (8, 6, 5, 4)]
+    server.will("ListWorkflows", {"workflows": [in_state(9, "FAILED"), in_state(7, "FAILED")]})
+    server.will("ListWorkflows", {"workflows": running})
+    server.will("QueryWorkflow", jobs(("PAUSED", 1), ("QUEUED", 0)), jobs(("PAUSED", 2), ("", 0)))
+    server.will("QueryWorkflow", jobs(("PAUSED", 0), ("PAUSED", 1)), jobs())
+    failed, stuck = not_ok(findings())
+    assert (failed["finding"], failed["level"]) == ("2 workflows failed, the newest is 9", "warn")
+    assert "`workflow retry 9`" in failed["advice"]
+    assert stuck["finding"] == "workflow 6 (w6) is RUNNING, but none of its jobs can go on"
+    assert stuck["advice"].endswith("`bedrockjobs workflow cancel 6`")
+    assert sent(server, "ListWorkflows")[1] == {"state": "RUNNING", "limit": WORKFLOWS_EXAMINED}
+
+
+def test_an_older_server_without_workflows_is_no_error(server: FakeServer) -> None:
+    server._answers["ListWorkflows"].clear()
+    server.will("ListWorkflows", TimedOut("too slow"))
+    (finding,) = not_ok(findings())
+    assert finding["finding"].startswith("workflows: could not be checked")

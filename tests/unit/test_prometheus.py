@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from scraped import DUE, LATER, OLD, Site, run_ended, scraped
 
+from bedrockjobs import views
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.events import DrainsChanged, Listeners, RunOpened, TicksEntered
@@ -93,6 +94,18 @@ async def test_lanes_add_up_and_each_job_counts_where_it_stands(site: Site) -> N
         ("ready", "held"): 1,
     }
     assert found["bedrockjobs_pauses"] == {(): 1}
+
+
+async def test_workflows_are_counted_by_state_up_to_a_limit(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, state in enumerate(("RUNNING", "FAILED", "FAILED", "FINISHED"), 1):
+        site.add("workflows", workflowID=number, name="w", state=state, created=OLD, keep=1)
+    found = (await site.samples())["bedrockjobs_workflows"]
+    assert found == {("RUNNING",): 1, ("FAILED",): 2}
+    monkeypatch.setattr(views, "WORKFLOWS_COUNTED", 1)
+    found = (await site.samples())["bedrockjobs_workflows"]
+    assert found == {("RUNNING",): 1, ("FAILED",): 1}
 
 
 async def test_jobs_that_nobody_takes_are_counted(site: Site) -> None:

@@ -53,6 +53,11 @@ SEEKS = {
         "workflows USING INDEX workflowsByState (state=? AND workflowID<?)",
         "workflowJobs USING INDEX workflowJobsByRef (workflowID=?)",
     },
+    "workflow_of_job": {
+        "workflowJobs USING INTEGER PRIMARY KEY (rowid=?)",
+        "workflows USING INTEGER PRIMARY KEY (rowid=?)",
+    },
+    "workflows_counted": {"workflows USING INDEX workflowsByState (state=?)"},
     "jobs_of_workflow": {
         "workflowJobs USING INTEGER PRIMARY KEY (rowid=?)",
         "workflowJobs USING INDEX workflowJobsInOrder (workflowID=? AND jobID>?)",
@@ -125,7 +130,7 @@ SEEKS = {
 }
 """How each view finds its rows; ``max(seq)`` alone is a seek to the end."""
 
-ON_EMPTY = {"newest_event": [(0,)]}
+ON_EMPTY = {"newest_event": [(0,)], "workflows_counted": [(0,)]}
 """Rows that a view returns from an empty database."""
 
 SORTS = {"runs_of_names"}
@@ -133,6 +138,7 @@ SORTS = {"runs_of_names"}
 
 SCANS = {
     "schedules": {"pauses"},
+    "workflows_counted": {"found"},
     "logins": {"logins"},
     "use_of_events": {"events", "found"},
     "use_of_audit": {"audit", "found"},

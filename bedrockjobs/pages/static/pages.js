@@ -142,7 +142,7 @@
 
   // --- actions -------------------------------------------------------------------------------------------
 
-  const named = { jobID: "job", runID: "run", runIDs: "run", worker: "worker", name: "" };
+  const named = { jobID: "job", workflowID: "workflow", runID: "run", runIDs: "run", worker: "worker", name: "" };
   const SHOWN = 10;
 
   function which(key, ids, called = "") {
@@ -205,7 +205,7 @@
   async function act(form, button) {
     const { command, say, done, selection, as, called } = { ...form.dataset, ...button.dataset };
     const given = fields(form, button);
-    let ids = [given.jobID ?? given.runID ?? given.runIDs ?? given.worker ?? given.name ?? called ?? ""];
+    let ids = [given.jobID ?? given.runID ?? given.runIDs ?? given.workflowID ?? given.worker ?? given.name ?? called ?? ""];
     let more = "";
     let names = [];
     if (selection) {
@@ -222,7 +222,7 @@
       names = found.names;
       if (!found.all) more = " There may be more that match: act again for them.";
     }
-    const key = selection ? as : ["jobID", "runID", "runIDs", "worker", "name"].find((name) => name in given) || "name";
+    const key = selection ? as : ["jobID", "runID", "runIDs", "workflowID", "worker", "name"].find((name) => name in given) || "name";
     if (selection && !ids.length) return news("Nothing is selected.", true);
     const question = say.replace("{n}", () => which(key, ids, ids[0] === called ? "" : called || names[0]));
     if (!(await confirmed(question + more, listed(ids, names), button.textContent, button.matches(".danger")))) return button.focus();
