@@ -2,7 +2,8 @@
 
 Written from the documents alone. It must not import handlers, life cycle, schedule or store of the server,
 because it is what they are compared with. It is slow, keeps nothing on disk and does not wait: a GetJob that
-finds nothing answers ``404 No job found`` whatever it asked for. Runs are in ``model_runs.py``.
+finds nothing answers ``404 No job found`` whatever it asked for. Runs are in ``model_runs.py``, workflows in
+``model_workflows.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Model(Runs):
         """Execute a command; one that is refused changes nothing."""
         self.now = now
         action = getattr(self, f"_do_{type(command).__name__}")
-        return self.whole_or_not_at_all(lambda: cast(Outcome, action(command)))
+        outcome = self.whole_or_not_at_all(lambda: cast(Outcome, action(command)))
+        self.settle()
+        return outcome
 
     # --- creating and changing -------------------------------------------------------------------------
 
@@ -141,11 +144,13 @@ class Model(Runs):
             raise Refusal(404, "parentJobID does not exist")
         if parent.parentJobID:
             raise Refusal(405, "Cannot create grandchildren")
-        if parent.state not in (*STARTED, "PAUSED"):
+        if parent.state not in (*STARTED, "PAUSED") or self.waits(parent):
             raise Refusal(405, "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED")
 
     def _check_new_repeat(self, row: Row, repeat: str) -> None:
         """Refuse a new repeat of an existing job if CreateJob would refuse it."""
+        if repeat and row.workflow:
+            raise Refusal(402, "Malformed repeat")
         if repeat and row.retryAfter and (self.mode == "document" or is_cron(repeat)):
             raise Refusal(*NO_RETRY_AND_REPEAT)
         if repeat and row.parentJobID:
@@ -265,6 +270,8 @@ class Model(Runs):
 
     def _do_RequeueJobs(self, command: c.RequeueJobs) -> Outcome:
         for row in [self.jobs[key] for key in dict.fromkeys(command.job_ids) if key in self.jobs]:
+            if self.waits(row):
+                continue
             row.state, row.nextRun, row.runID = "QUEUED", row.created, None
             row.name = command.name or row.name
             data = json.loads(row.data)

@@ -15,7 +15,8 @@ from bedrockjobs.commands.take import TakeOptions
 from tests import model_repeat as times
 from tests.model_data import dump, glob, keeping_mark, lost_runs, marked, untaken, without
 from tests.model_repeat import is_cron
-from tests.model_table import ENDED_WELL, OK, PENDING, STARTED, Outcome, Refusal, Row, Table, wanted
+from tests.model_table import ENDED_WELL, OK, PENDING, STARTED, Outcome, Refusal, Row, wanted
+from tests.model_workflows import Workflows
 
 NOT_RUNNING = (405, "Can only retry/finish RUNNING and RUNQUEUED jobs")
 NO_JOB_FOUND = Outcome(404, "No job found")
@@ -33,7 +34,7 @@ def kept_of(error: str) -> str:
     return error[: left - left // 2] + CUT + error[len(error) - left // 2 :]
 
 
-class Runs(Table):
+class Runs(Workflows):
     """The jobs, and the commands that begin, show and end their runs."""
 
     # --- taking and showing ----------------------------------------------------------------------------
@@ -68,6 +69,7 @@ class Runs(Table):
     ) -> dict[str, Any] | None:
         """Take the first due job; due jobs before it that may not run become FAILED."""
         while True:
+            self.settle()
             due = [
                 row
                 for row in self.jobs.values()
@@ -96,7 +98,7 @@ class Runs(Table):
         if is_cron(row.repeat) and not row.mocked and not row.retried:
             row.nextRun = times.last_tick(row.repeat, row.nextRun, self.now, row.formers)
             row.attempt = 0
-        answer = self._shown(row)
+        answer = self._shown(row) | self.of_workflow(row)
         if row.parentJobID and row.parentJobID in self.jobs:
             answer["parentData"] = json.loads(self.jobs[row.parentJobID].data)
         children = self.children(row)
@@ -139,7 +141,9 @@ class Runs(Table):
         row.nextRun, row.data = min(moments), dump(data)
 
     def _do_QueryJob(self, command: c.QueryJob) -> Outcome:
-        return Outcome(200, "OK", self._queried(self.job(command.job_id)))
+        row = self.jobs.get(command.job_id)
+        shown = self._queried(row) | self.of_workflow(row) if row else self.gone_member(command.job_id)
+        return Outcome(200, "OK", shown)
 
     def _do_ListJobs(self, command: c.ListJobs) -> Outcome:
         found = [
@@ -186,7 +190,7 @@ class Runs(Table):
 
     def _finish(self, spec: c.FinishJob | c.FinishSpec) -> None:
         row = self.job(spec.job_id, spec.run_id)
-        if row.state not in STARTED and not row.mocked:
+        if row.state not in STARTED and (not row.mocked or self.waits(row)):
             raise Refusal(*NOT_RUNNING)
         parent = self._check_ending(row, spec.data)
         # The slot is read before new data can hide it.
@@ -210,6 +214,8 @@ class Runs(Table):
         if row.repeat and not row.parentJobID and not row.mocked and not ends:
             following = self.next(row.repeat, scheduled, row.lastRun)
         if following is None:
+            if row.workflow:
+                self.results[row.jobID] = spec.data or ""
             del self.jobs[row.jobID]
             return
         row.state, row.nextRun = "QUEUED", following
@@ -218,7 +224,7 @@ class Runs(Table):
 
     def _do_RetryJob(self, command: c.RetryJob) -> Outcome:
         row = self.job(command.job_id, command.run_id)
-        revived = row.mocked or (row.state == "FAILED" and command.revive)
+        revived = (row.mocked and not self.waits(row)) or (row.state == "FAILED" and command.revive)
         if row.state not in STARTED and (command.returned or not revived):
             raise Refusal(*NOT_RUNNING)
         self._check_ending(row, command.data)
@@ -304,6 +310,6 @@ class Runs(Table):
             self.resume(self.jobs.get(row.parentJobID))
         else:
             self.drop_ended_children(row)
-            row.state, row.kept = "CANCELLED", self.an_hour_from_now()
-            if not record:
+            row.state, row.kept = "CANCELLED", self.kept_unless_reported(row)
+            if not record and not row.workflow:
                 del self.jobs[row.jobID]

@@ -81,6 +81,9 @@ class Row:
     """When the record of a cancelled job is deleted, if no parent reports it."""
     retried: bool = False
     """Whether the next run of a schedule is a retry, which has no tick of its own."""
+    workflow: int = 0
+    ref: str = ""
+    """Its place in a workflow, if it is in one."""
     formers: tuple[tuple[str, datetime], ...] = ()
     """Repeats that it had before, each with the moment up to which its ticks count."""
 
@@ -109,13 +112,25 @@ class Table:
 
     def whole_or_not_at_all(self, action: Callable[[], Outcome]) -> Outcome:
         """Execute ``do``; if it is refused, restore the table."""
-        rows = {key: replace(row) for key, row in self.jobs.items()}
-        ids, keys = (self.next_job_id, self.next_run_id), dict(self.keys)
+        kept = self.kept_aside()
         try:
             return action()
         except Refusal as refusal:
-            self.jobs, self.keys, (self.next_job_id, self.next_run_id) = rows, keys, ids
+            self.restore(kept)
             return Outcome(refusal.code, refusal.reason)
+
+    def kept_aside(self) -> Any:
+        """Return what a refused command restores."""
+        rows = {key: replace(row) for key, row in self.jobs.items()}
+        return rows, dict(self.keys), self.next_job_id, self.next_run_id
+
+    def restore(self, kept: Any) -> None:
+        """Restore it."""
+        self.jobs, self.keys, self.next_job_id, self.next_run_id = kept
+
+    def waits(self, row: Row) -> bool:
+        """Return whether a job waits for others of its workflow."""
+        raise NotImplementedError
 
     def job(self, job_id: int, run_id: int | None = None) -> Row:
         """Return a row; refuse an unknown job, and a run that is not the job's current one."""
@@ -152,12 +167,13 @@ class Table:
     def kept_unless_reported(self, row: Row) -> str | None:
         """Return the time until which a cancelled job is kept, or None if its parent will report it."""
         parent = self.jobs.get(row.parentJobID)
-        return None if parent and parent.state in PENDING else self.an_hour_from_now()
+        reported = parent is not None and parent.state in PENDING
+        return None if reported or row.workflow else self.an_hour_from_now()
 
     def resume(self, parent: Row | None) -> None:
         """Queue a PAUSED parent if it no longer waits for a child."""
         if parent and parent.state == "PAUSED":
-            if any(child.state in PENDING for child in self.children(parent)):
+            if self.waits(parent) or any(child.state in PENDING for child in self.children(parent)):
                 return
             failed = self.failed_children(parent)
             if failed and parent.onChildFailure == "fail":

@@ -19,6 +19,8 @@ from tests.effort import examples
 from tests.model import Outcome
 
 EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(25, night=1_000)))
+WORKFLOW_EXAMPLES = examples(5, night=1_000)
+"""Histories with workflows: a forgotten count is found in six, a forgotten wait in fifty."""
 STEPS = int(os.environ.get("BEDROCKJOBS_TEST_STEPS", "50"))
 
 NAMES = st.sampled_from(["a", "b", "ab", "manual/x", "[c]"])
@@ -71,6 +73,7 @@ STAMPS = st.sampled_from(
 )
 PRIORITIES = st.sampled_from([None, None, 0, 500, 1000])
 IDS = st.integers(1, 9)
+NUMBER = st.integers(0, 9)
 RUNS = st.sampled_from([None, None, None, 1, 2, 3])
 FLAGS = st.booleans()
 MAYBE_DATA = st.one_of(st.none(), DATA)
@@ -319,6 +322,105 @@ class Histories(RuleBasedStateMachine):
         self.both(c.ListJobs)
 
 
+REFS = "abcdef"
+
+WORKFLOW_JOBS = st.lists(
+    st.fixed_dictionaries(
+        {"name": NAMES, "after": st.sets(st.integers(0, 5), max_size=3)},
+        optional={
+            "onFailure": st.sampled_from(["cancel", "continue", "ignore"]),
+            "mockRequest": st.sampled_from([False, False, True]),
+            "retryAfter": RETRY_AFTER,
+            "onChildFailure": st.sampled_from(["continue", "fail"]),
+            "firstRun": STAMPS.filter(bool),
+        },
+    ),
+    min_size=1,
+    max_size=5,
+)
+"""Jobs of a workflow; each is after some of those before it, by their distance."""
+
+
+def graph(jobs: list[dict[str, Any]], first: int = 0, known: str = "") -> list[dict[str, Any]]:
+    """Return jobs with refs from a number on, which are after others before them or ``known`` ones."""
+    refs = [*known, *REFS[first : first + len(jobs)]]
+    made = []
+    for place, job in enumerate(jobs[: len(REFS) - first], len(known)):
+        after = [refs[place - distance - 1] for distance in sorted(job["after"]) if distance < place]
+        made.append({**job, "ref": refs[place], "after": after})
+    return made
+
+
+class WorkflowHistories(Histories):
+    """Histories with workflows."""
+
+    mode = "document"
+
+    def a_workflow(self, number: int) -> int:
+        """Return an ID of a workflow, if there is one."""
+        workflows = [row["workflowID"] for row in self.workflows_there()]
+        return int(workflows[number % len(workflows)]) if workflows else number
+
+    def workflows_there(self) -> list[dict[str, Any]]:
+        """Return the workflows."""
+        return self.model.model.workflows()
+
+    @rule(jobs=WORKFLOW_JOBS, keep=st.sampled_from([None, 600]))
+    def create_workflow(self, jobs, keep):
+        """Create a workflow."""
+        self.both(c.CreateWorkflow, name="w", jobs=graph(jobs), keep=keep)
+
+    @rule(
+        jobs=WORKFLOW_JOBS,
+        first=st.integers(1, 5),
+        known=st.sampled_from(["a", "ab", "abc", "f"]),
+        number=NUMBER,
+        existing=st.sampled_from([None, "keep"]),
+        own=FLAGS,
+    )
+    def add_to_workflow(self, jobs, first, known, number, existing, own):
+        """Add jobs to a workflow, from outside or from one of its jobs."""
+        which = {"jobID": number + 1} if own else {"workflowID": self.a_workflow(number)}
+        self.both(c.AddToWorkflow, jobs=graph(jobs, first, known), existing=existing, **which)
+
+    @rule(kind=st.sampled_from([c.CancelWorkflow, c.RetryWorkflow, c.RetryWorkflow]), number=NUMBER)
+    def change_workflow(self, kind, number):
+        """Cancel or retry a workflow."""
+        self.both(kind, workflowID=self.a_workflow(number))
+
+    @rule(
+        ends=st.lists(
+            st.tuples(
+                st.sampled_from([c.FinishJob, c.FinishJob, c.FinishJob, c.FailJob, c.CancelJob, c.DeleteJob]),
+                st.sampled_from([None, '{"n":1}', "{}"]),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        stay=st.integers(0, 2),
+    )
+    def work(self, ends, stay):
+        """Take jobs and end most of them."""
+        for number, (kind, data) in enumerate(ends):
+            taken = self.both(c.GetJob, name="*")
+            if taken.code == 200 and taken.body and number >= stay:
+                more = (
+                    {"any": True} if kind is c.CancelJob else {} if kind is c.DeleteJob else given(data=data)
+                )
+                self.both(kind, jobID=taken.body["jobID"], **more)
+
+    @rule(job=IDS)
+    def query(self, job):
+        """Show a job of a workflow, which may have ended."""
+        if any(job == each["jobID"] for row in self.workflows_there() for each in row["jobs"]):
+            self.both(c.QueryJob, jobID=job)
+
+    @invariant()
+    def same_workflows(self) -> None:
+        """Check that both have the same workflows."""
+        assert self.queue.workflows() == self.workflows_there()
+
+
 class DocumentHistories(Histories):
     """Histories in document mode."""
 
@@ -336,5 +438,7 @@ LIMITS = settings(
 )
 TestDocument = DocumentHistories.TestCase
 TestDocument.settings = LIMITS
+TestWorkflows = WorkflowHistories.TestCase
+TestWorkflows.settings = settings(LIMITS, max_examples=WORKFLOW_EXAMPLES)
 TestCurrent = CurrentHistories.TestCase
 TestCurrent.settings = LIMITS

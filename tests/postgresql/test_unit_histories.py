@@ -118,6 +118,18 @@ class DocumentUnits(Units):
     mode = "document"
 
 
+class WorkflowUnits(Units, test_machine.WorkflowHistories):
+    """Histories with workflows, several commands per unit."""
+
+    mode = "document"
+
+    @invariant()
+    def same_workflows(self) -> None:
+        """Check that both have the same workflows, between two units."""
+        if not self.gathered:
+            super().same_workflows()
+
+
 LIMITS = settings(
     max_examples=EXAMPLES,
     stateful_step_count=test_machine.STEPS,
@@ -128,6 +140,8 @@ TestDocument = DocumentHistories.TestCase
 TestDocument.settings = LIMITS
 TestCurrentUnits = CurrentUnits.TestCase
 TestCurrentUnits.settings = LIMITS
+TestWorkflowUnits = WorkflowUnits.TestCase
+TestWorkflowUnits.settings = settings(LIMITS, max_examples=examples(1, night=500))
 TestDocumentUnits = DocumentUnits.TestCase
 TestDocumentUnits.settings = LIMITS
 

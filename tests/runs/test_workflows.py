@@ -391,6 +391,43 @@ async def test_a_failed_workflow_is_given_up(site: Site) -> None:
     assert (await site.ok("QueryWorkflow", workflowID=workflow))["kept"] != ""
 
 
+async def test_a_mocked_job_that_waits_is_not_ended_or_started_out_of_turn(site: Site) -> None:
+    jobs = [{**A, "mockRequest": True}, {**B, "mockRequest": True, "after": ["a"]}]
+    workflow = await made(site, jobs)
+    for command in ("FinishJob", "RetryJob"):
+        assert (await site.refused(command, jobID=3))[0] == 405
+    assert (await states(site, workflow))["b"] == "PAUSED"
+
+
+async def test_a_cancelled_workflow_gets_no_more_jobs(site: Site) -> None:
+    workflow = await made(site, [A, {**B, "after": ["a"]}])
+    taken = await site.leased("a")
+    assert (await site.ok("CancelWorkflow", workflowID=workflow))["stopping"] == 1
+    more = [{"ref": "c", "name": "c"}]
+    asked = {"jobID": taken["jobID"], "runID": taken["runID"], "jobs": more}
+    assert await site.refused("AddToWorkflow", **asked) == (405, "Workflow has ended")
+    await site.finish(taken)
+    assert (await states(site, workflow))[""] == "CANCELLED"
+
+
+async def test_a_waiting_job_of_a_cancelled_workflow_is_counted_once(site: Site) -> None:
+    workflow = await made(site, [A, {**B, "after": ["a"]}])
+    await site.ok("CancelWorkflow", workflowID=workflow)
+    await site.ok("RequeueJobs", jobIDs=[3])
+    shown = await site.ok("QueryWorkflow", workflowID=workflow)
+    assert (shown["open"], shown["failed"]) == (1, 1)
+
+
+async def test_a_retry_of_a_workflow_forgets_lost_runs(site: Site) -> None:
+    lost = {**A, "retryAfter": "+1 MINUTE", "data": {"retryAfterCount": 10}}
+    workflow = await made(site, [lost])
+    assert await site.nothing("a")
+    assert (await states(site, workflow))["a"] == "FAILED"
+    await site.ok("RetryWorkflow", workflowID=workflow)
+    await site.finish(await site.take("a", None))
+    assert (await states(site, workflow))[""] == "FINISHED"
+
+
 # --- add -------------------------------------------------------------------------------------------------
 
 

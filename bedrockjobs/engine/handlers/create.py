@@ -322,13 +322,13 @@ def _state_of_child(context: Context, spec: JobSpec, parent: Job | None) -> str:
             "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
             f"parentJobID: job {parent.job_id} is {parent.state}",
         )
-    if spec.repeat:
-        _refuse_repeating_child()
     if graph.waits(context, parent):
         raise WrongState(
             "Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED",
             f"parentJobID: job {parent.job_id} waits for others of its workflow",
         )
+    if spec.repeat:
+        _refuse_repeating_child()
     works = parent.state in lifecycle.WORKING
     return lifecycle.target("create", lifecycle.GONE, *(("parent works",) if works else ()))
 

@@ -13,7 +13,7 @@ from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.wire import after_seconds, stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_RETRIED
-from bedrockjobs.engine.handlers import families, runs, ticks
+from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_amount
 from bedrockjobs.engine.handlers.failing import after_failure, resume_parent, stop_schedule, stopped
@@ -71,7 +71,7 @@ def _finish(
     check_run(job, run_id)
     event: Transition = "finish"
     if not lifecycle.allows(event, job.state):
-        if not job.mocked:
+        if not job.mocked or graph.waits(context, job):
             raise _not_running(job)
         event = "finish mocked"
     parent = families.live_parent(context, job)
@@ -93,7 +93,7 @@ def _finish(
         stop_schedule(context, ended, error)
         return
     if following is not None:
-        again = following._replace(data=_without(following.data, "originalNextRun"))
+        again = following._replace(data=without(following.data, "originalNextRun"))
         context.save(lifecycle.move(again, event, "runs again"))
     elif parent is not None:
         context.save(lifecycle.move(ended, event, "has parent"))
@@ -126,7 +126,7 @@ def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = 
         memory = memory._replace(failed=False)
     elif ticks.is_schedule(job):  # the rest of its run belongs to the same tick
         memory = memory._replace(tick=ticks.tick_of(job), cause="schedule")
-    data = _without(job.data if data is None else data, "retryAfterCount")
+    data = without(job.data if data is None else data, "retryAfterCount")
     return job.remembering(memory)._replace(data=data, expires="")
 
 
@@ -142,7 +142,7 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
     then_names(command)
     job = existing(context, command.job_id)
     check_run(job, command.run_id)
-    event = _retry_event(job, command)
+    event = _retry_event(context, job, command)
     families.live_parent(context, job)
     check_mark(job, command.data)
     if command.name not in (None, job.name):
@@ -175,14 +175,14 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
     return then_get(context, command, None)
 
 
-def _retry_event(job: Job, command: RetryJob) -> RetryEvent:
+def _retry_event(context: Context, job: Job, command: RetryJob) -> RetryEvent:
     """Return the transition that a RetryJob means in the job's state; raise WrongState."""
     if lifecycle.allows("retry", job.state):
         return "retry"
     if not command.is_requeued:  # only a taken job can be requeued
         if lifecycle.allows("revive", job.state) and (command.revive or job.mocked):
             return "revive"
-        if job.mocked:
+        if job.mocked and not graph.waits(context, job):
             return "retry mocked"
     raise _not_running(job)
 
@@ -223,7 +223,7 @@ def _requeue(context: Context, job: Job, changed: Job, command: RetryJob) -> Non
         back = back.noting(unfit=times, tick=tick, error=unfit)
         back = back._replace(next_run=after_seconds(context.now_ms, delay_s))
     if command.data is not None:
-        back = back._replace(data=_without(command.data, "retryAfterCount"))
+        back = back._replace(data=without(command.data, "retryAfterCount"))
     context.save(placed(lifecycle.move(back, "return")))
 
 
@@ -245,7 +245,7 @@ def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, ev
         stop_schedule(context, again, error)
         return
     if command.data is not None:
-        again = again._replace(data=_without(command.data, "retryAfterCount"))
+        again = again._replace(data=without(command.data, "retryAfterCount"))
     if revived:
         context.unit.records.delete_seen("job", job.job_id)
     context.save(placed(lifecycle.move(again, event)))
@@ -253,7 +253,7 @@ def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, ev
 
 def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job:
     """Return a job planned for its next attempt."""
-    data = _without(job.data, "retryAfterCount")
+    data = without(job.data, "retryAfterCount")
     if job.memory.broken and ticks.is_schedule(job):
         if job.memory.trigger is None and ticks.tick_of(again) <= context.now:
             return ticks.after_skipping(context, again, ticks.FAILED)
@@ -267,7 +267,7 @@ def _next_time(context: Context, again: Job, job: Job, command: RetryJob) -> Job
         else:
             following = next_run_of(context, again)
         if following is not None:
-            data = _without(data, "originalNextRun")
+            data = without(data, "originalNextRun")
             if ticks.is_schedule(job):
                 return following.remembering(following.memory.after_end())._replace(data=data)
             return again._replace(next_run=following.next_run, data=data)
@@ -337,7 +337,7 @@ def _asks_for_deletion(data: str | None) -> bool:
     return data is not None and '"delete"' in data and jsontext.members(data).get("delete") == "true"
 
 
-def _without(data: str, mark: str) -> str:
+def without(data: str, mark: str) -> str:
     """Return data without one of the keys that retryAfter adds to it."""
     return jsontext.with_members(data, {mark: None}) if f'"{mark}"' in data else data
 

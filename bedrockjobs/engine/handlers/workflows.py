@@ -17,7 +17,7 @@ from bedrockjobs.engine.handlers import families, graph
 from bedrockjobs.engine.handlers.change import cancel_or_stop
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_retry_after, create
-from bedrockjobs.engine.handlers.end import check_run, existing
+from bedrockjobs.engine.handlers.end import check_run, existing, without
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import WORKFLOW_RUNS, Job, JobOfKey, WorkflowJobRow, WorkflowRow
@@ -86,8 +86,9 @@ def add_to_workflow(context: Context, command: AddToWorkflow) -> Answer:
     workflow = (
         _own(context, command) if command.workflow_id is None else _visible(context, command.workflow_id)
     )
-    if workflow.ended:
-        raise WrongState("Workflow has ended", f"workflowID: it is {workflow.state}; see RetryWorkflow")
+    if workflow.ended or workflow.cancelled:
+        state = workflow.state if workflow.ended else "being cancelled"
+        raise WrongState("Workflow has ended", f"workflowID: it is {state}; see RetryWorkflow")
     rows = {row.ref: row for row in context.unit.records.jobs_of_workflow(workflow.workflow_id)}
     keeps = command.existing == "keep"
     new = [job for job in command.jobs if not (keeps and job.ref in rows)]
@@ -289,7 +290,9 @@ def cancel_workflow(context: Context, command: CancelWorkflow) -> Answer:
         rows = [row for row in records.jobs_of_workflow(workflow.workflow_id) if not row.state]
         waiting = [row for row in rows if row.waits]
         graph.cancel_waiting(context, waiting, "The workflow was cancelled")
-        workflow = workflow._replace(cancelled=1, open=workflow.open - len(waiting))
+        workflow = workflow._replace(
+            cancelled=1, open=workflow.open - len(waiting), failed=workflow.failed + len(waiting)
+        )
         graph.save(context, workflow)
         for row in in_slices(rows):
             job = None if row.waits else context.unit.job(row.job_id)
@@ -326,8 +329,9 @@ def retry_workflow(context: Context, command: RetryWorkflow) -> Answer:
         families.delete_reported_children(context, job)
         records.delete_seen("job", job_id)
         notes = job.memory.after_end()._replace(cause="retry" if job.attempt else "", error=None)
+        data = without(job.data, "retryAfterCount")
         changed = lifecycle.move(
-            job.remembering(notes), "workflow retries", *facts, next_run=context.now_ms, expires=""
+            job.remembering(notes), "workflow retries", *facts, next_run=context.now_ms, expires="", data=data
         )
         context.unit.save(placed(changed, context.now_ms))
     reset = [
