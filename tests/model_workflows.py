@@ -239,7 +239,7 @@ class Workflows(Table):
             for each in graph.members.values():
                 row = self.jobs.get(each.jobID)
                 if row and row.state == each.state == "CANCELLED":
-                    row.kept = times.with_ms(self.now + timedelta(seconds=graph.keep))
+                    row.kept = times.exact(self.now + timedelta(seconds=graph.keep))
 
     # --- commands ----------------------------------------------------------------------------------------
 
@@ -289,19 +289,26 @@ class Workflows(Table):
         return self.graphs[workflow_id]
 
     def _add(self, graph: Workflow, jobs: list[c.WorkflowJob]) -> dict[str, int]:
-        """Create jobs, of which each comes after ones before it in the list, or known ones."""
+        """Create jobs, each of which comes after others of them or known ones."""
         ids = {each.ref: each.jobID for each in graph.members.values()}
-        added: dict[str, int] = {}
-        for job in jobs:
-            if any(ref not in ids for ref in job.after):
+        reached, left = set(ids), jobs
+        while left:  # in a circle none can be reached first
+            later = [job for job in left if not reached.issuperset(job.after)]
+            if len(later) == len(left):
                 raise Refusal(402, "Malformed after")
-            job_id = ids[job.ref] = added[job.ref] = self._create(job)
+            reached |= {job.ref for job in left}.difference(job.ref for job in later)
+            left = later
+        added = {job.ref: self._create(job) for job in jobs}
+        ids |= added
+        for job in jobs:
+            job_id = added[job.ref]
             row = self.jobs[job_id]
             row.workflow, row.ref = graph.workflowID, job.ref
             after = tuple(dict.fromkeys(ids[ref] for ref in job.after))
-            its = Member(job_id, job.ref, job.name, after, job.on_failure)
-            graph.members[job_id] = its
-            its.waiting = any(not graph.members[each].passes for each in after)
+            graph.members[job_id] = Member(job_id, job.ref, job.name, after, job.on_failure)
+        for its in [graph.members[job_id] for job_id in added.values()]:
+            its.waiting = any(not graph.members[each].passes for each in its.after)
+            row = self.jobs[its.jobID]
             row.state = "PAUSED" if its.waiting else row.state
         for its in [graph.members[job_id] for job_id in added.values()]:
             bad = [before for before in map(graph.members.get, its.after) if before and self._bars(before)]

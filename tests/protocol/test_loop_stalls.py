@@ -20,6 +20,7 @@ from bedrockjobs.observe.stats import Measurements
 from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.raw import RawParser
 from tests.conftest import Live, Serve
+from tests.protocol.talk import DEADLINE_S
 
 STOP_S = 3 * LOOP_STALL_S
 
@@ -60,7 +61,7 @@ async def metrics(live: Live) -> str:
 
 async def told(live: Live, act: str) -> float:
     """Wait until the metrics tell of a stop in ``act``; return its seconds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not (
             found := re.search(rf'loop_stall_longest_seconds{{act="{act}"}} (\S+)', await metrics(live))
         ):
@@ -129,7 +130,7 @@ async def test_a_command_that_is_kept_waiting_is_not_blamed(
     caplog.set_level(logging.INFO)
     monkeypatch.setitem(HANDLERS, CreateJob, before(wait, HANDLERS[CreateJob]))
     assert (await live.ask("CreateJob", name="a")).code == 200
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while not await late(live):
             await asyncio.sleep(0)
     assert 'act="CreateJob"' not in await metrics(live)

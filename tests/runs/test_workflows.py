@@ -383,6 +383,15 @@ async def test_a_job_that_finishes_although_it_was_cancelled_starts_nothing(site
     assert await states(site, workflow) == {"": "CANCELLED", "a": "FINISHED", "b": "CANCELLED"}
 
 
+async def test_a_cancelled_job_that_finishes_after_all_no_longer_counts_as_failed(site: Site) -> None:
+    workflow = await made(site, [A, {**B, "mockRequest": True}])
+    await site.ok("CancelJob", jobID=3, any=True)
+    assert (await site.ok("QueryWorkflow", workflowID=workflow))["failed"] == 1
+    await site.ok("FinishJob", jobID=3)
+    shown = await site.ok("QueryWorkflow", workflowID=workflow)
+    assert (shown["jobs"][1]["state"], shown["failed"]) == ("FINISHED", 0)
+
+
 async def test_a_failed_workflow_is_given_up(site: Site) -> None:
     workflow = await made(site, [A, {**B, "after": ["a"]}])
     await ended(site, "fail", "a")

@@ -69,7 +69,9 @@ def moved(context: Context, job: Job, result: str | None) -> None:
         reason="" if state == "FINISHED" else shortened(_reason(job)),
     )
     records.end_workflow_jobs([ended], result or "")
-    if its.state:  # it failed before, and is deleted now
+    if its.state:  # it had failed or was cancelled, and is deleted or finishes now
+        failed = workflow.failed - its.counts_as_failed + ended.counts_as_failed
+        save(context, workflow._replace(failed=failed))
         return
     workflow = workflow._replace(open=workflow.open - 1, failed=workflow.failed + ended.counts_as_failed)
     if ended.lets_pass:
