@@ -1,7 +1,7 @@
 """The workflows of the reference model: what follows from the end of a job is derived from the whole graph.
 
 The server counts at each end; here, after each step, the members of a workflow are compared with their jobs,
-and how many jobs each one waits for is counted anew. ``model.py`` has the commands on jobs.
+and the jobs that each one waits for are counted again. ``model.py`` has the commands on jobs.
 """
 
 from __future__ import annotations

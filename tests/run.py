@@ -125,7 +125,7 @@ STEP_S_MAX = 2400
 """Time for one step, several times what it needs: a test has a limit of its own, the end of Python none."""
 
 ENDING_S = 30
-"""Time in which tests stop what they have started, once they are told to end."""
+"""Time that tests have after SIGTERM to stop what they have started."""
 
 SLOWEST = 10
 """Test files whose time is printed at the end: where to begin if the check takes too long."""

@@ -240,8 +240,8 @@ class WorkflowJobReply(Reply):
     )
 
 
-class WorkflowReply(Reply):
-    """A workflow."""
+class WorkflowStatus(Reply):
+    """A workflow without its jobs."""
 
     workflow_id: int
     name: str
@@ -251,20 +251,17 @@ class WorkflowReply(Reply):
     kept: str = Field(description="Until when it is kept; empty while it runs or is FAILED.")
     open: int = Field(description="Number of jobs that have not ended.")
     failed: int = Field(description="Number of jobs that did not finish and count for its state.")
+
+
+class WorkflowReply(WorkflowStatus):
+    """A workflow."""
+
     jobs: int = Field(description="Number of its jobs.")
 
 
-class WholeWorkflowReply(Reply):
+class WholeWorkflowReply(WorkflowStatus):
     """A workflow with a page of its jobs, by jobID."""
 
-    workflow_id: int
-    name: str
-    state: str = Field(description=f"One of {', '.join(WORKFLOW_STATES)}.")
-    created: str
-    ended: str = Field(description="When it ended; empty if it has not.")
-    kept: str = Field(description="Until when it is kept; empty while it runs or is FAILED.")
-    open: int = Field(description="Number of jobs that have not ended.")
-    failed: int = Field(description="Number of jobs that did not finish and count for its state.")
     jobs: list[WorkflowJobReply]
 
 

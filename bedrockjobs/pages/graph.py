@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bedrockjobs.job.layers import layers
 
 GRAPH_JOBS_MAX = 200
-"""Jobs up to which a graph is drawn: with more nobody follows the lines, and a refresh is 200 KB."""
+"""Jobs up to which a graph is drawn: with more, its lines cannot be followed, and a refresh is 200 KB."""
 
 GRAPH_LINES_MAX = 1_000
 """Parts of lines up to which a graph is drawn, one for each layer that a line crosses: more hide boxes."""

@@ -229,7 +229,7 @@ async def test_a_schedule_is_changed_copied_and_deleted(site: Site, page: Page) 
     await page.wait_for_url(f"**/ui/schedules/{job + 1}")
     copy = await site.ask("QueryJob", jobID=job + 1)
     assert (copy["name"], copy["repeat"], copy["retries"]) == ("night", "CRON @hourly", 2)
-    site.expected.add(404)  # a part of the page may be asked for anew between its deletion and the next page
+    site.expected.add(404)  # a part of the page may be requested again between its deletion and the next page
     await page.get_by_role("button", name="Delete").click()
     await page.locator("#confirm-yes").click()
     await page.wait_for_url("**/ui/schedules")

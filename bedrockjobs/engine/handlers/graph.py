@@ -131,7 +131,7 @@ def cancel_waiting(context: Context, jobs: Sequence[WorkflowJobRow], reason: str
 def cancel_with_those_behind(
     context: Context, workflow: WorkflowRow, its: WorkflowJobRow, before: WorkflowJobRow
 ) -> WorkflowRow:
-    """Cancel a waiting job because of one ``before`` it, and all behind; return the workflow counted anew."""
+    """Cancel a waiting job because of one ``before`` it, and all behind it; return the updated workflow."""
     rows = [its, *context.unit.records.waiting_behind(its.job_id)]
     cancel_waiting(context, rows, before.reason if before.waits else _reason_behind(before))
     return workflow._replace(open=workflow.open - len(rows), failed=workflow.failed + len(rows))

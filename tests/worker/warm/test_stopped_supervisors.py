@@ -1,6 +1,6 @@
 """A run that stops the processes above it: its time limit holds, its slot goes on, nothing outlives it.
 
-It does so while its worker lives: after that, nobody is left to resume the guard and the watchdog.
+It does so while its worker lives: after that, nothing can resume the guard and the watchdog.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def described(pid):
 
 @asynccontextmanager
 async def killed_at_the_end(folder):
-    """Kill the processes of runs, and those above them: who waits for the end of the log waits for them."""
+    """Kill the processes of runs and their supervisors, which keep the log open."""
     try:
         yield
     finally:
