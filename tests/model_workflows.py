@@ -191,7 +191,8 @@ class Workflows(Table):
                     continue
                 if its.state and not state:
                     its.state, its.started, its.ended, its.reason, its.result = "", "", "", "", ""
-                    its.waited, graph.state = 0, "RUNNING"
+                    its.waited = 0
+                    self._reopen(graph)
                 elif state != its.state:
                     self._end(graph, its, state, row)
             self._start(graph)
@@ -213,6 +214,16 @@ class Workflows(Table):
         its.started = its.seen
         if not again:
             self._end_if_over(graph)
+
+    def _reopen(self, graph: Workflow) -> None:
+        if graph.state == "RUNNING":
+            return
+        if graph.state != "FAILED":
+            for each in graph.members.values():
+                row = self.jobs.get(each.jobID)
+                if row and row.state == each.state == "CANCELLED":
+                    row.kept = None
+        graph.state, graph.cancelled = "RUNNING", False
 
     def _cancel(self, graph: Workflow, members: Iterable[Member], reason: str) -> None:
         """Cancel waiting jobs."""

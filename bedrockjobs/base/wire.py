@@ -36,7 +36,7 @@ from bedrockjobs.base.json_schemas import SchemaType
 # Display names of some values on the wire, and rewording of pydantic's messages; the same everywhere.
 
 
-CALLED = {"frozen": "lost", "PAUSED": "waiting for children", "fired": "ran"}
+CALLED = {"frozen": "lost", "PAUSED": "waiting for other jobs", "fired": "ran"}
 """Display names of values on the wire that people see under another name."""
 
 _MEANT = {words: word for word, words in CALLED.items()}

@@ -226,7 +226,7 @@ def _taken(
 
 
 @job.command("list")
-@takes(ListJobs, "name", typed("state", type=STATE, help="Only this state; PAUSED jobs wait for children."))
+@takes(ListJobs, "name", typed("state", type=STATE, help="Only this state; PAUSED jobs wait for other jobs."))
 @since_option("Only jobs that last ran, or were created, since")
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Only with all of these tags.")
 @click.option("--text", metavar="TEXT", help="Only with this in name, data or error.")
@@ -473,7 +473,7 @@ def _cancelled(session: Session, job_id: str, deletes: bool) -> tuple[str, str]:
 @choosing
 @server_options
 def delete(session: Session, /, job_ids: tuple[str, ...], **options: Any) -> None:
-    """Delete jobs that are neither RUNNING nor waiting for children (state PAUSED).
+    """Delete jobs that are neither RUNNING nor waiting for other jobs (state PAUSED).
 
     Each is deleted on its own; the exit status is that of the first refusal. Many at once:
     `job delete --name 'mail/*' --state FAILED --dry-run`.

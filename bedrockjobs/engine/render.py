@@ -92,8 +92,8 @@ _HOW_IT_ENDED = re.compile(
 _BY_SERVER = re.compile(
     r"Run lost: worker .* was silent for \d+ s$|Run over its time: \d+ s$"
     r"|Run did not end after its job was cancelled$|Its job was cancelled(?: before anybody had it)?$"
-    r"|The job was (?:cancelled|deleted|requeued)$|Lost too often$|Given out again after retryAfter$"
-    r"|Failed instead of handed out again$"
+    r"|The job was (?:cancelled|deleted|requeued)$|Lost too often$|Its name is on the crash list$"
+    r"|Given out again after retryAfter$|Failed instead of handed out again$"
     r"|No worker could run it in \d+ tries(?=: )|Child job \d+ \(.*?\) failed(?=: )"
     r"|Job \d+ \(.*?\) before it (?:failed(?=: |$)|was cancelled$)"
     r"|It was not started in time$|The workflow was cancelled$"

@@ -133,7 +133,7 @@ SELECT name FROM (
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name BETWEEN :low AND :high LIMIT :most) AS found LIMIT :limit;
 
 -- name: count_states
--- The number of jobs in total, queued, running, waiting for children, failed, finished in a workflow,
+-- The number of jobs in total, queued, running, waiting for other jobs, failed, finished in a workflow,
 -- cancelled, and finished and kept, each up to `:most`; and the number of rows examined for queued jobs, for
 -- those in workflows, for those that expire, and for kept ones.
 SELECT everything.found, queue.queued, open.found + oldest.found, aside.paused, aside.failed, children.finished,

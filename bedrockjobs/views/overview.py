@@ -35,7 +35,7 @@ RULES_READ = 100
 """Notification rules examined for failed deliveries: as many as may exist."""
 
 SET_ASIDE = ("failed", "unseen", "children", "repeating")
-"""Counts of jobs outside of the queue: failed, failed and unseen, waiting for children, schedules."""
+"""Counts of jobs outside of the queue: failed, failed and unseen, waiting for other jobs, schedules."""
 
 
 class OverviewBuilder:

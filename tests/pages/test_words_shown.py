@@ -63,5 +63,5 @@ async def test_nothing_is_called_as_on_the_wire(site: Site, page: Page) -> None:
         said = await page.evaluate(SAID)
         assert not re.search(r"\b(frozen|fired|PAUSED|ledger|Look)\b", said), (path, said)
         told += said
-    for word in ("lost", "ran", "waiting for children", "History"):
+    for word in ("lost", "ran", "waiting for other jobs", "History"):
         assert word in told, word

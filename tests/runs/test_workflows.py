@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import REF_CHARS_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_JOBS_MAX, WORKFLOW_KEPT_S
+from bedrockjobs.base.config import (
+    LOST_RUNS_MAX,
+    REF_CHARS_MAX,
+    WORKFLOW_EDGES_MAX,
+    WORKFLOW_JOBS_MAX,
+    WORKFLOW_KEPT_S,
+)
 from bedrockjobs.commands import WorkflowJob
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.commands.workflows import NOT_IN_WORKFLOWS
@@ -177,36 +183,44 @@ async def ended(site: Site, how: str, name: str) -> None:
         elif how == "crash list":
             await site.ok("CrashBedrockJob", names=[name])
             assert await site.nothing(name)
+        elif how == "lost too often":
+            await site.ok("UpdateJob", jobID=job, data={"retryAfterCount": LOST_RUNS_MAX})
+            assert await site.nothing(name)
 
 
 WAYS = {
-    "fail": ({}, "FAILED"),
-    "lost": ({"onLost": "fail"}, "FAILED"),
-    "timeout": ({"runTimeout": "1m", "onLost": "fail"}, "FAILED"),
-    "crash list": ({}, "FAILED"),
-    "expired": ({"expireAfter": "1h"}, "CANCELLED"),
-    "cancel": ({}, "CANCELLED"),
-    "stop": ({}, "CANCELLED"),
-    "delete": ({}, "CANCELLED"),
+    "fail": ({}, "FAILED", "disk full"),
+    "lost": ({"onLost": "fail"}, "FAILED", "Run lost: worker w was silent for 45 s"),
+    "timeout": ({"runTimeout": "1m", "onLost": "fail"}, "FAILED", "Run over its time: 60 s"),
+    "crash list": ({}, "FAILED", "Its name is on the crash list"),
+    "lost too often": ({"retryAfter": "+1 MINUTE"}, "FAILED", "Lost too often"),
+    "expired": ({"expireAfter": "1h"}, "CANCELLED", "It was not started in time"),
+    "cancel": ({}, "CANCELLED", "The job was cancelled"),
+    "stop": ({}, "CANCELLED", "The job was cancelled"),
+    "delete": ({}, "CANCELLED", "The job was deleted"),
 }
+"""For each way to end badly: what the job needs, its state then, and the reason that is shown."""
 
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("policy", ["cancel", "continue", "ignore"])
 async def test_what_a_bad_end_does_to_the_rest(site: Site, how: str, policy: str) -> None:
-    options, state = WAYS[how]
+    options, state, reason = WAYS[how]
     workflow = await made(site, diamond(onFailure=policy, **options))
     await done(site, "first")
     await ended(site, how, "left")
     await done(site, "right")
     found = await states(site, workflow)
     assert found["left"] == state
+    jobs = (await site.ok("QueryWorkflow", workflowID=workflow))["jobs"]
+    assert jobs[1]["reason"] == reason
+    assert (await site.ok("QueryJob", jobID=3)).get("error", reason) == reason
     if policy == "cancel":
         assert (found["last"], found[""]) == ("CANCELLED", "FAILED")
         assert await site.nothing("last")
-        reason = (await site.ok("QueryWorkflow", workflowID=workflow))["jobs"][3]["reason"]
-        assert reason.startswith("Job 3 (left) before it ")
-        assert (await site.ok("QueryJob", jobID=5))["error"] == reason
+        passed_on = f"failed: {reason}" if state == "FAILED" else "was cancelled"
+        assert jobs[3]["reason"] == f"Job 3 (left) before it {passed_on}"
+        assert (await site.ok("QueryJob", jobID=5))["error"] == jobs[3]["reason"]
     else:
         assert (found["last"], found[""]) == ("QUEUED", "RUNNING")
         assert (await done(site, "last"))["before"] == {"left": None, "right": None}
@@ -398,6 +412,31 @@ async def test_a_failed_workflow_is_given_up(site: Site) -> None:
     assert (await site.ok("QueryWorkflow", workflowID=workflow))["kept"] == ""
     assert (await site.ok("CancelWorkflow", workflowID=workflow))["state"] == "CANCELLED"
     assert (await site.ok("QueryWorkflow", workflowID=workflow))["kept"] != ""
+
+
+async def test_a_job_revived_after_its_workflow_was_cancelled_decides_how_it_ends(site: Site) -> None:
+    workflow = await made(site, [A, {**B, "after": ["a"], "onFailure": "ignore"}], keep="1d")
+    await ended(site, "fail", "a")
+    await site.ok("CancelWorkflow", workflowID=workflow)
+    assert (await site.ok("QueryJob", jobID=3)).get("expires")
+    await site.ok("RetryJob", jobID=2, revive=True)
+    assert not (await site.ok("QueryJob", jobID=3)).get("expires")
+    await done(site, "a")
+    assert await states(site, workflow) == {"": "FAILED", "a": "FINISHED", "b": "CANCELLED"}
+    await site.ok("RequeueJobs", jobIDs=[3])
+    await done(site, "b")
+    assert set((await states(site, workflow)).values()) == {"FINISHED"}
+
+
+async def test_a_job_revived_while_its_workflow_is_cancelled_leaves_it_cancelled(site: Site) -> None:
+    workflow = await made(site, [A, B])
+    taken = await site.leased("a")
+    await ended(site, "fail", "b")
+    await site.ok("CancelWorkflow", workflowID=workflow)
+    await site.ok("RetryJob", jobID=3, revive=True)
+    await done(site, "b")
+    await site.fail(taken, error="stopped")
+    assert await states(site, workflow) == {"": "CANCELLED", "a": "CANCELLED", "b": "FINISHED"}
 
 
 async def test_a_mocked_job_that_waits_is_not_ended_or_started_out_of_turn(site: Site) -> None:

@@ -276,7 +276,7 @@ def test_a_job_is_shown_with_its_state_name_and_reason_first(
         fake.will("ExplainJob", explained)
     lines = run("job", "show", "7").stdout.splitlines()
     reason = [f"reason    {first}"] if first else []
-    state = {"PAUSED": "waiting for children"}.get(job["state"], job["state"])
+    state = {"PAUSED": "waiting for other jobs"}.get(job["state"], job["state"])
     head = [f"state     {state}", "name      mail", *reason, "jobID     7"]
     assert lines[: len(head)] == head
     assert lines[-len(last) :] == last

@@ -226,7 +226,7 @@ JOB_OF_WORKFLOW = {
 }
 OF_RULE = {"lastSent": "2026-11-23 11:43:00", "lastError": TRACEBACK, "mutedUntil": "2026-11-23 12:17:00"}
 ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, ...]]] = {
-    ("job", "list"): ({"ListJobs": [{"jobs": [JOB_SHOWN]}]}, ("7654321", "waiting for children", "in 17m")),
+    ("job", "list"): ({"ListJobs": [{"jobs": [JOB_SHOWN]}]}, ("7654321", "waiting for other jobs", "in 17m")),
     ("run", "list"): ({"ListRuns": [{"runs": [RUN]}]}, ("1234567", "lost", "17m ago", "7m30s")),
     ("failure", "list"): (
         {"ListFailures": [{"jobs": [], "runs": [FAILURES], "before": None, "runsBefore": None}] * 2},

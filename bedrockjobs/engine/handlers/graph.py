@@ -144,6 +144,8 @@ def _reopen(context: Context, workflow: WorkflowRow, its: WorkflowJobRow, job: J
         [its._replace(name=job.name, state="", waits=0, started="", ended="", reason="")]
     )
     records.wait_in_workflow([(each, count + 1) for each, count in records.waiting_after(its.job_id)])
+    if workflow.kept:
+        _keep_records(context, records.jobs_of_workflow(workflow.workflow_id), "")
     save(
         context,
         workflow._replace(
@@ -152,8 +154,16 @@ def _reopen(context: Context, workflow: WorkflowRow, its: WorkflowJobRow, job: J
             kept="",
             open=workflow.open + 1,
             failed=workflow.failed - its.counts_as_failed,
+            cancelled=0 if workflow.ended else workflow.cancelled,
         ),
     )
+
+
+def _keep_records(context: Context, rows: Sequence[WorkflowJobRow], until: str) -> None:
+    """Keep the records of cancelled jobs until a time, or as long as their workflow if it is empty."""
+    for job in _jobs(context, [row.job_id for row in rows if row.state == CANCELLED_THERE]):
+        if job.state == "CANCELLED":
+            context.unit.save(job._replace(expires=until))
 
 
 def save(context: Context, workflow: WorkflowRow) -> None:
@@ -167,9 +177,7 @@ def save(context: Context, workflow: WorkflowRow) -> None:
     jobs = context.unit.records.jobs_of_workflow(workflow.workflow_id) if kept or workflow.failed else []
     bad = [row for row in jobs if row.state not in ("", "FINISHED")]
     if kept:
-        for job in _jobs(context, [row.job_id for row in bad if row.state == "CANCELLED"]):
-            if job.state == "CANCELLED":  # its record goes with the workflow
-                context.unit.save(job._replace(expires=kept))
+        _keep_records(context, bad, kept)
     failed = [row.ref for row in bad if row.state == "FAILED"]
     # Refs that an event names.
     detail = ", ".join(failed[:5]) + (f" and {len(failed) - 5} more" if len(failed) > 5 else "")

@@ -264,7 +264,7 @@ def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick |
         if crashes or lost_runs(job) >= LOST_RUNS_MAX:
             reason = "Its name is on the crash list" if crashes else "Lost too often"
             runs.close(context, job, "timeout", error="Failed instead of handed out again")
-            make_failed(context, job, "crash", reason)
+            make_failed(context, job.noting(error=reason), "crash")
         elif not job.repeat or not ticks.is_schedule(job):
             return job, False
         else:
