@@ -28,7 +28,7 @@ from bedrockjobs.commands import CreateJob
 from bedrockjobs.store import outbox as tables
 from bedrockjobs.store.outbox import DIALECTS, OutboxRow, OutboxTable, connect, table_sql
 
-__all__ = ["DIALECTS", "Outbox", "OutboxRelay", "Relayed", "connect", "table_sql"]
+__all__ = ["DIALECTS", "Outbox", "OutboxRelay", "OutboxTable", "Relayed", "connect", "table_sql"]
 
 log = logging.getLogger(__name__)
 

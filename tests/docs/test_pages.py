@@ -23,7 +23,8 @@ from docs.generator.settings import constants_of_config
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "benchmarks/README.md"])
+OTHERS = [ROOT / "benchmarks/README.md", ROOT / "examples/shop/README.md"]
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *OTHERS])
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +82,35 @@ def test_the_page_on_tests(tmp_path: Path) -> None:
         command, cwd=tmp_path, timeout=4 * DEADLINE_S, capture_output=True, text=True, check=False
     )
     assert failed.stderr[failed.stderr.rindex("AssertionError:") :] in page
+
+
+SHOP = ROOT / "examples/shop"
+UNDER_TEST = """
+import sys, pytest
+sys.exit(pytest.main(["-q", "-p", "bedrockjobs.pytest_plugin", "-p", "no:cacheprovider", "--rootdir=.", "."]))
+"""
+
+
+def test_the_example_shop(player: Player, tmp_path: Path) -> None:
+    """Its tests and those of the page on Celery pass; a worker runs what its own page shows."""
+    folder = tmp_path / "folder"
+    shutil.copytree(SHOP, folder, dirs_exist_ok=True)
+    for name, text in FILES.findall((HOW_TO / "from-celery.md").read_text()):
+        with (folder / name).open("a") as file:
+            file.write(f"{text}\n\n")
+    (folder / "asks.py").write_text(UNDER_TEST)
+    done = subprocess.run(
+        [warm.program("python"), "asks.py"],
+        cwd=folder,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # the plugins of others take long to load
+        timeout=4 * DEADLINE_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "6 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    with worker(player, folder, "shop.jobs"):
+        assert player.play(folder / "README.md") == 5
 
 
 def test_the_page_on_functions(player: Player, tmp_path: Path) -> None:

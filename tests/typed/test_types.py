@@ -18,6 +18,7 @@ from bedrockjobs import Client, CreateJob
 from bedrockjobs.commands import ALL
 from bedrockjobs.testing import ServerUnderTest
 from tests.docs.sessions import blocks
+from tests.docs.test_python_pages import FILES, SHOP
 from tests.typed import users_module
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +52,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("user")
     for name in ("users_module.py", "users_jobs.py", "users_mistakes.py"):
         shutil.copy(HERE / name, found)
+    shutil.copytree(SHOP, found, dirs_exist_ok=True)
+    for name, text in FILES.findall((ROOT / "docs/how-to/from-celery.md").read_text()):
+        with (found / name).open("a") as file:
+            file.write(text)
     (found / "readme.py").write_text(readme())
     (found / "all_names.py").write_text(all_names())
     return found
@@ -60,7 +65,7 @@ def mypy(folder: Path) -> set[tuple[str, int]]:
     """Return the file and line of each error that mypy finds."""
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, SOURCES))}
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", *map(str, folder.glob("*.py"))],
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", *map(str, folder.rglob("*.py"))],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -88,7 +93,7 @@ def pyright(folder: Path) -> set[tuple[str, int]]:
         check=False,
     )
     found = json.loads(done.stdout)
-    assert found["summary"]["filesAnalyzed"] == len(list(folder.glob("*.py")))
+    assert found["summary"]["filesAnalyzed"] == len(list(folder.rglob("*.py")))
     return {
         (Path(each["file"]).name, each["range"]["start"]["line"] + 1)
         for each in found["generalDiagnostics"]

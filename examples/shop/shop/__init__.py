@@ -1,0 +1,1 @@
+"""A bookshop whose background work is done by bedrockjobs."""
