@@ -23,6 +23,10 @@ AskedStatus = Literal[RunStatus, "failed"]
 """Values of a status filter: a status, or the word for all failures."""
 
 
+PING_WORKER: Final = "ping"
+"""The worker name of runs that a ping begins."""
+
+
 def statuses_of(status: str | None) -> Sequence[str]:
     """Return the statuses that match a filter; empty for any."""
     if status == ANY_FAILURE:
@@ -44,6 +48,7 @@ EVENT_KINDS = frozenset(
         *("failed", "retried", "recovered", "timeout", "lost", "expired", "missed", "damaged"),
         *("handed back", "triggered", "stop", "cancelled", "deleted", "runs deleted"),
         *("synced", "undeclared", "replanned"),
+        *("workflow finished", "workflow failed", "workflow cancelled"),
         *("paused", "resumed", "held", "released", "drained", "undrained"),
         *("limited", "limit set", "limit removed", "retention set", "retention removed"),
         *("worker joined", "worker left", "server started", "server joined", "server left"),

@@ -378,7 +378,9 @@ def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
     if job is not None and job.state == "FAILED" and (run is None or run.status == "success"):
         raise JobFailed(job_id, "fail", job.error or "", run_id)
     if run is None:
-        raise NoResult(f"job {job_id}: the client that took it gave no worker name, so its run is not stored")
+        raise NoResult(
+            f"job {job_id}: no run of it is stored, as its worker gave no name or its runs were deleted"
+        )
     if run.status != "success":
         raise JobFailed(job_id, run.status, run.error, run_id)
     return run

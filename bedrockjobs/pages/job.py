@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from math import inf
+from collections import Counter
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -22,7 +22,7 @@ from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.job.unique_key import HeldKey
 from bedrockjobs.pages.formatting import NOT_SHOWN, hidden_options, option_text
 from bedrockjobs.pages.jobs import family
-from bedrockjobs.pages.runs import tail
+from bedrockjobs.pages.runs import is_ping, tail
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.views.states import Children
 
@@ -139,40 +139,86 @@ def _exit_status(shown: dict[str, Any]) -> int | None:
     return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
 
 
+class _Step(NamedTuple):
+    """The beginning or the end of a run, or the creation of the job."""
+
+    entry: TimelineEntry
+    ends_earlier_run: bool = False
+    """Whether this is the end of a run that began at an earlier moment."""
+    by_hand: bool = False
+    """Whether this is the beginning of a triggered run, but not of one that was returned before."""
+
+
 def timeline(
     shown: dict[str, Any], runs: list[dict[str, Any]], events: list[tuple[Any, ...]]
 ) -> list[TimelineEntry]:
     """Return the timeline, newest first, without events that repeat the end of a run.
 
-    Entries with equal timestamps keep their causal order: created, taken, ended, and events as they were
-    recorded. An event about no run follows the runs of the events before it, and a deletion all.
+    Runs keep the order in which they began, and events the order in which they were recorded. Between the
+    two, timestamps decide, and for equal ones cause and effect: `_place`.
     """
-    entries: list[TimelineEntry] = []
-    order: dict[int, float] = {}
-    reached: dict[str, float] = {}
+    steps = [_Step(TimelineEntry(shown["created"], "QUEUED", "created", 0))] if shown else []
+    returned = False
+    for run in sorted(runs, key=lambda run: (run["started"], int(run["runID"]))):
+        steps += _steps(run, by_hand=run["cause"] == "manual" and not returned)
+        returned = run["status"] == "returned"
     ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
-    if shown:
-        entries.append(TimelineEntry(shown["created"], "QUEUED", "created", 0))
-    for run in sorted(runs, key=lambda run: int(run["runID"])):
-        cause = "" if run["cause"] in ("schedule", "queue") else f", {run['cause']}"
-        text = f"taken by {run['worker'] or 'a client without a name'} (attempt {run['attempt']}{cause})"
-        entries.append(TimelineEntry(run["started"], "running", text, run["runID"]))
-        if run["ended"]:
-            error = f": {line_of(run['error'])}" if run["error"] else ""
-            entries.append(
-                TimelineEntry(run["ended"], run["status"], f"{called(run['status'])}{error}", run["runID"])
-            )
+    entries: list[TimelineEntry] = []
+    done = 0
+    triggers: Counter[str] = Counter()
+    """Triggers of a moment that were not cancelled before they led to a run."""
     for _, at, kind, _, _, run_id, by, detail in sorted(events):
-        reached[at] = max(run_id, reached.get(at, 0))
+        place = max(done, _place(steps, at, kind, run_id, triggers[at]))
+        if kind == "triggered" or (kind == "cancelled" and not run_id):
+            triggers[at] += 1 if kind == "triggered" else -1
+        entries += [step.entry for step in steps[done:place]]
+        done = place
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
             continue
         author = f" by {by}" if by else ""
-        order[len(entries)] = inf if kind == "deleted" else run_id or reached[at]
         entries.append(
             TimelineEntry(at, kind, f"{kind}{author}{': ' if detail else ''}{line_of(detail)}", run_id)
         )
-    places = sorted(range(len(entries)), key=lambda at: (entries[at].at, order.get(at, entries[at].run)))
-    return [entries[at] for at in places[::-1]]
+    entries += [step.entry for step in steps[done:]]
+    return entries[::-1]
+
+
+def _steps(run: dict[str, Any], *, by_hand: bool) -> list[_Step]:
+    """Return the beginning of a run, and its end if it has ended."""
+    cause = "" if run["cause"] in ("schedule", "queue") else f", {run['cause']}"
+    begun = "begun by a ping" if is_ping(run) else f"taken by {run['worker'] or 'a client without a name'}"
+    text = f"{begun} (attempt {run['attempt']}{cause})"
+    number, status = run["runID"], run["status"]
+    steps = [_Step(TimelineEntry(run["started"], "running", text, number), by_hand=by_hand)]
+    if run["ended"]:
+        error = f": {line_of(run['error'])}" if run["error"] else ""
+        end = TimelineEntry(run["ended"], status, f"{called(status)}{error}", number)
+        steps.append(_Step(end, ends_earlier_run=run["started"] < run["ended"]))
+    return steps
+
+
+def _place(steps: list[_Step], at: str, kind: str, run_id: int, triggers: int) -> int:
+    """Return how many steps precede an event; ``triggers`` of its moment were recorded before it.
+
+    An event about a run follows the end of the run, but a stop precedes it. Of the steps of the same moment,
+    any other event follows the creation and the ends of runs that had begun before, as these may have caused
+    it, and precedes the next run, which it may have caused; a trigger precedes the run that was triggered.
+    """
+    moments = [step.entry.at for step in steps]
+    place = next((count for count in range(len(steps), 0, -1) if moments[count - 1] < at), 0)
+    if run_id:
+        about = [count for count, step in enumerate(steps, 1) if step.entry.run == run_id]
+        if about:
+            return about[0] if kind == "stop" and moments[about[-1] - 1] >= at else max(place, about[-1])
+    now = [count for count, step in enumerate(steps, 1) if step.entry.at == at]
+    if kind == "deleted":
+        return max([place, *now])
+    if kind == "triggered":
+        triggered = [count for count in now if steps[count - 1].by_hand]
+        if triggers < len(triggered):
+            return triggered[triggers] - 1
+    followed = [count for count in now if steps[count - 1].ends_earlier_run or not steps[count - 1].entry.run]
+    return max([place, *followed])
 
 
 def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -17,7 +17,7 @@ from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import BadArguments, Forbidden
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import members
-from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, STATUSES, statuses_of
+from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, PING_WORKER, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns, QueryRun, ReadOutput
 from bedrockjobs.pages.formatting import hidden_options
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
@@ -82,6 +82,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
         following=following,
         command=_command(options),
         run=parsed,
+        pinged=is_ping(parsed),
         result=members(text)["result"] if parsed.get("result") is not None else "",
         data=members(text)["data"] if parsed.get("data") is not None else "",
         progress=progress_of(parsed.get("progress")),
@@ -130,6 +131,11 @@ async def output(site: Site, request: web.Request) -> web.StreamResponse:
             last = seq
         await response.write("".join(f"{line}\n" for line in lines_shown).encode(errors="replace"))
     return response
+
+
+def is_ping(run: Mapping[str, Any]) -> bool:
+    """Return whether a ping began a run, so that no worker took its job."""
+    return bool(run["worker"] == PING_WORKER and not run["pid"])
 
 
 def plain(line: str) -> str:

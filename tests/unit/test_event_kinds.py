@@ -12,6 +12,7 @@ import bedrockjobs
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.vocabulary import EVENT_KINDS, unknown_kind
 from bedrockjobs.commands import PutRule
+from bedrockjobs.commands.workflows import WORKFLOW_STATES
 from bedrockjobs.pages import tables
 
 PLACES = {"note": 0, "_note": 1, "_tell": 0, "_add_news": 0, "EventRow": 0, "Noted": 0, "_written": 2}
@@ -38,6 +39,8 @@ def test_every_kind_that_is_written_is_known() -> None:
     assert found <= EVENT_KINDS
     assert set(tables.EVENT_KINDS) <= EVENT_KINDS
     assert "held" in EVENT_KINDS, "a restored copy says so by itself"
+    ends = {f"workflow {state.lower()}" for state in WORKFLOW_STATES} - {"workflow running"}
+    assert ends <= EVENT_KINDS, "the end of a workflow names its state"
 
 
 def test_what_is_none_is_refused_with_what_is_meant() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import Unavailable, WrongState
+from bedrockjobs.base.vocabulary import PING_WORKER
 from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.commands import AppendOutput, FailJob, FinishJob, GetPingSecret, PingSchedule
 from bedrockjobs.engine.handlers import runs, ticks
@@ -28,9 +29,6 @@ from bedrockjobs.store.base import AccessPlan
 
 PING_EARLY_S = 10
 """Seconds before a tick from which a ping belongs to it, to allow for differences between clocks."""
-
-WORKER = "ping"
-"""The worker name of remote runs."""
 
 
 def _plan(command: PingSchedule) -> AccessPlan:
@@ -93,7 +91,7 @@ def _begun(context: Context, job: Job, host: str) -> Job:
     context.unit.save(after)
     names = names_from(job.name, None)
     assert names is not None
-    runs.open_run(context, after, TakeRequest(names, worker=WORKER, host=host), job.data)
+    runs.open_run(context, after, TakeRequest(names, worker=PING_WORKER, host=host), job.data)
     ticks.enter_fired(context, after, after.run_id, caught_up=caught_up)
     context.taken += 1
     return after
