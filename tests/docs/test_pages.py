@@ -23,7 +23,7 @@ from docs.generator.settings import constants_of_config
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-OTHERS = [ROOT / "benchmarks/README.md", ROOT / "examples/shop/README.md"]
+OTHERS = [ROOT / folder / "README.md" for folder in ("benchmarks", "clients/js", "examples/shop")]
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *OTHERS])
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

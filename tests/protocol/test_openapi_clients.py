@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +15,17 @@ import pytest
 
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.protocol.openapi import describe, strict
-from tests.run import node_programs
+from bedrockjobs.testing import ServerUnderTest
+from tests.run import ROOT, node_programs
+
+JAVASCRIPT = ROOT / "clients/js"
 
 STRICT = strict(describe("1.2.3"))
 PARTS = STRICT["components"]["schemas"]
 
 USE = """
-import type { components, paths } from "./api";
+import type { components, paths } from "./api.js";
+import { Client, type Handle } from "./index.js";
 type Schemas = components["schemas"];
 const create: Schemas["CreateJob"] = { name: "mail/send", data: { n: 1 }, runTimeout: "90s", retries: 3 };
 const take: Schemas["GetJob"] = { name: "mail/*", connection: "wait", timeout: 60000 };
@@ -29,13 +35,21 @@ function to(job: Schemas["JobReply"]): unknown { return job.data["to"]; }
 function shown(job: Schemas["ShownJobReply"]): unknown {
   return job.data ? job.data["to"] : job.hidden;
 }
+const client = new Client();
+const handle: Promise<Handle<{ sum: number }>> = client.enqueue("sum", { numbers: [1, 2] }, { keep: "1d" });
+const reply = client.call("GetJobs", { name: "*", numResults: 9 });
+const jobs: Promise<Schemas["JobReply"][]> = reply.then((it) => it.jobs);
+// @ts-expect-error no such command
+void client.call("GetJbo", { name: "*" });
+// @ts-expect-error no such option
+void client.enqueue("sum", {}, { retires: 3 });
 // @ts-expect-error it may be hidden
 function never(job: Schemas["ShownJobReply"]): unknown { return job.data["to"]; }
 // @ts-expect-error a number is a number
 const wrong: Schemas["FinishJob"] = { jobID: "1" };
 // @ts-expect-error no such parameter
 const misspelled: Schemas["CreateJob"] = { name: "a", retires: 3 };
-export { create, take, finish, to, shown, never, wrong, misspelled };
+export { create, take, finish, to, shown, never, wrong, misspelled, handle, jobs };
 """
 
 
@@ -47,17 +61,23 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+def run(folder: Path, *command: str, **variables: str) -> str:
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-def test_typescript_types_are_generated_and_strict(described: Path) -> None:
+def test_the_javascript_client_is_built_from_generated_types_and_works(described: Path) -> None:
+    """It is compiled strictly together with a user's module; then node runs its own tests."""
     programs = node_programs()
-    run(described, str(programs / "openapi-typescript"), "openapi.json", "-o", "api.d.ts")
-    (described / "use.ts").write_text(USE)
-    run(described, str(programs / "tsc"), "--strict", "--noEmit", "--lib", "es2022", "use.ts")
+    folder = shutil.copytree(JAVASCRIPT, described / "js")
+    run(described, str(programs / "openapi-typescript"), "openapi.json", "-o", "js/src/api.ts")
+    (folder / "src/use.ts").write_text(USE)
+    run(folder, str(programs / "tsc"))
+    with ServerUnderTest() as server:
+        told = run(folder, "node", "--test", "--test-reporter=tap", BEDROCKJOBS_URL=server.url)
+    assert "# pass 6" in told
 
 
 def test_a_python_client_is_generated_with_every_command(described: Path) -> None:

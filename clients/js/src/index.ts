@@ -1,0 +1,5 @@
+/** Client and worker for bedrockjobs. */
+
+export * from "./client.js";
+export * from "./errors.js";
+export * from "./worker.js";
