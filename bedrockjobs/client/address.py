@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import ssl
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import InvalidArgument
@@ -133,6 +135,23 @@ TOKEN_FILE_BYTES_MAX = 4_096
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 
 
+class RunVariables(dict[str, str]):
+    """The variables of one of several runs that share this process."""
+
+    client: Any = None
+    """The blocking client of this run, if its token needs one of its own."""
+
+
+run_variables: ContextVar[RunVariables | None] = ContextVar("run variables", default=None)
+"""The variables of the current run, unless the process belongs to one run only."""
+
+
+def environment() -> Mapping[str, str]:
+    """Return the environment variables, with those of the current run."""
+    own = run_variables.get()
+    return os.environ if own is None else ChainMap(own, os.environ)
+
+
 class Credentials:
     """What a client presents to servers, and how it verifies them. Never shown in any text."""
 
@@ -153,7 +172,7 @@ class Credentials:
         self._file = ""
         self._token = ""
         if token is None and token_file is None:
-            token, token_file = _of_environment(os.environ)
+            token, token_file = _of_environment(environment())
         if token:
             self._token = _checked(token.strip(), "token")
         elif token_file:

@@ -31,7 +31,7 @@ from bedrockjobs.base.errors import (
     Unavailable,
     WaitNeverEnds,
 )
-from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of
+from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of, environment
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
     ConnectionLost,
@@ -243,7 +243,8 @@ class OwnRun(NamedTuple):
 def own_run() -> OwnRun | None:
     """Return the run named by the environment, or None outside of a run."""
     try:
-        return OwnRun(int(os.environ["BEDROCK_JOB_ID"]), int(os.environ["BEDROCK_RUN_ID"]))
+        variables = environment()
+        return OwnRun(int(variables["BEDROCK_JOB_ID"]), int(variables["BEDROCK_RUN_ID"]))
     except (KeyError, ValueError):
         return None
 

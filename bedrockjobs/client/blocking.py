@@ -11,7 +11,7 @@ import select
 import socket
 import ssl
 import threading
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.client.address import (
@@ -26,6 +26,7 @@ from bedrockjobs.client.address import (
     AnyAddress,
     Credentials,
     UnixAddress,
+    run_variables,
 )
 from bedrockjobs.client.base import BaseClient, Connect, SendRequest, Steps
 from bedrockjobs.client.exchange import AnswerReader, Response
@@ -202,9 +203,15 @@ def shared_client() -> Client:
     """Return the process's client for the server that the environment names; threads share it.
 
     After a fork or a change of the environment it is a new one. It need not be closed. Raises InvalidArgument
-    for an invalid environment.
+    for an invalid environment. A run that shares its process with others has its own if it has a token; it is
+    closed with the run.
     """
     global _made
+    own = run_variables.get()
+    if own is not None and RUN_TOKEN_VARIABLE in own:
+        if own.client is None:
+            own.client = Client()
+        return cast("Client", own.client)
     wanted = (os.getpid(), tuple(os.environ.get(name) for name in VARIABLES))
     with _lock:
         if _made is None or _made[0] != wanted:

@@ -22,7 +22,9 @@ from bedrock_worker.report.outcome import Report, requeued, try_again
 from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Outbox, Reporter
 from bedrock_worker.run.job_run import JobRun
+from bedrock_worker.run.loop_client import LoopProcesses
 from bedrock_worker.run.watchdog_client import WatchdogClient
+from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands.schedules import SyncReply
 
@@ -75,27 +77,32 @@ class Agent:
         outbox = Outbox(options.spool, options.worker, options.servers)
         self._reporter = Reporter(self._server, outbox)
         self._changed = asyncio.Event()
+        loop_slots = options.async_slots if self._selector.has_loop else 0
+        self._slots_total = options.concurrency + loop_slots
         self._heartbeats = Heartbeats(
             self._server,
             options,
             names=lambda: self._selector.names,
             on_quiet=self._set_drained,
             on_left=self._changed.set,  # cuts short a request that waits at the silent server
+            slots=self._slots_total,
         )
-        self._puller = Puller(
-            self._server, options, names=lambda: self._selector.names, changed=self._changed
-        )
+        self._puller = Puller(self._server, options, changed=self._changed)
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
+        self._loops = LoopProcesses(self._watchdog)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
         self._file = None if options.version_watch is None else VersionWatch(options.version_watch)
         self._runs: set[JobRun] = set()
         self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._on_loop: set[asyncio.Task[None]] = set()
+        """Those of the tasks whose jobs are async functions, which have slots of their own."""
         self._later: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._taken = 0
         self._thens: set[ThenGet] = set()
-        self._pulling = 0
+        self._pulling = (0, 0)
+        """Jobs that are requested for processes of their own, and for the loop."""
         self._signals = 0
         self._winding_down = False
         self._quiet = False
@@ -115,6 +122,7 @@ class Agent:
             names=",".join(self._selector.names),
             server=",".join(map(str, options.servers)),
             slots=options.concurrency,
+            async_slots=options.async_slots if self._selector.has_loop else None,
         )
         self._heartbeats.start_sending()
         tasks = [asyncio.ensure_future(self._reporter.deliver_kept())]
@@ -130,6 +138,7 @@ class Agent:
             self._reporter.stop_sending()
             await self._heartbeats.send_last()
             await self._client.close()
+            await self._loops.close()
             self._watchdog.stop_guards()
             event(logging.INFO, "worker ended", taken=self._taken)
 
@@ -249,17 +258,17 @@ class Agent:
             left = self._takes_left()
             if left <= 0:
                 break
-            free = min(left - self._prefetched(), self._slots() - len(self._tasks))
+            free, names = self._requestable(left - self._prefetched())
             if burst and self._drained and not self._tasks:
                 break
             if self._quiet or self._drained or free <= 0:
+                self._pulling = (0, 0)
                 await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
             # read before the request: a run that ends in the meantime may make a job ready
             idle = not self._tasks
-            self._pulling = free
-            jobs = await self._puller.pull(free)
-            self._pulling = 0
+            jobs = await self._puller.pull(free, names)
+            self._pulling = (0, 0)
             taken_at = asyncio.get_running_loop().time()
             for job in jobs:
                 self._start_run(job, taken_at)
@@ -276,20 +285,41 @@ class Agent:
     def _takes_left(self) -> int:
         """Return how many jobs may still be taken, or the number of slots if there is no limit."""
         taken_max = self._options.jobs_max
-        return self._options.concurrency if taken_max is None else taken_max - self._taken
+        return self._slots_total if taken_max is None else taken_max - self._taken
 
-    def _wants_another(self) -> bool:
-        """Return whether the report of a finished job should also fetch the next one."""
+    def _requestable(self, left: int) -> tuple[int, tuple[str, ...]]:
+        """Return how many of ``left`` jobs to request now, and by which name patterns.
+
+        Async functions and all others have slots of their own. A job of a pattern that may be of either kind
+        needs a free slot of both.
+        """
+        own = self._slots() - (len(self._tasks) - len(self._on_loop))
+        slots = (own, self._options.async_slots - len(self._on_loop))
+        kinds_of = self._selector.kinds_of
+        names = tuple(
+            name for name in self._selector.names if all(slots[kind] > 0 for kind in kinds_of(name))
+        )
+        asked = {kind for name in names for kind in kinds_of(name)}
+        free = min([left, JOBS_PER_GET_MAX, *(slots[kind] for kind in asked)])
+        self._pulling = (free * (False in asked), free * (True in asked))
+        return (free if names else 0), names
+
+    def _wants_another(self, on_loop: bool) -> bool:
+        """Return whether the report of a finished job should also fetch the next one of its kind."""
         held = self._signals or self._outdated or self._quiet or self._drained
-        asking = self._pulling + self._prefetched()
-        return not held and asking < self._takes_left() and len(self._tasks) <= self._slots()
+        if held or max(self._pulling) + self._prefetched() >= self._takes_left():
+            return False
+        fetching = sum(then.expects for then in self._thens if then.on_loop == on_loop)
+        slots = self._options.async_slots if on_loop else self._slots()
+        running = len(self._on_loop) if on_loop else len(self._tasks) - len(self._on_loop)
+        return self._pulling[on_loop] + fetching < slots and running <= slots
 
     def _prefetched(self) -> int:
         """Return the number of jobs that are fetched with reports and have not started."""
         return sum(then.expects for then in self._thens)
 
     def _slots(self) -> int:
-        """Return the number of jobs that may run at once right now."""
+        """Return the number of jobs that may run at once right now in processes of their own."""
         return self._options.concurrency if self._throttle is None else self._throttle.slots()
 
     async def _pause(self, seconds: float | None) -> None:
@@ -297,33 +327,41 @@ class Agent:
 
     def _start_run(self, job: TakenJob, taken_at: float) -> None:
         self._taken += 1
-        task = asyncio.get_running_loop().create_task(self._work(job, taken_at))
+        on_loop = self._selector.is_on_loop(job)
+        task = asyncio.get_running_loop().create_task(self._work(job, taken_at, on_loop))
         self._tasks.add(task)
+        if on_loop:
+            self._on_loop.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._on_loop.discard(task)
         self._changed.set()
 
-    async def _work(self, job: TakenJob, taken_at: float) -> None:
+    async def _work(self, job: TakenJob, taken_at: float, on_loop: bool) -> None:
         """Run a job, and then the jobs that come with the reports for the same slot."""
         following: TakenJob | None = job
         while following is not None:
-            following = await self._run_and_report(following, taken_at)
+            following = await self._run_and_report(following, taken_at, on_loop)
             self._taken += following is not None
             taken_at = asyncio.get_running_loop().time()
 
-    async def _run_and_report(self, job: TakenJob, taken_at: float) -> TakenJob | None:
+    async def _run_and_report(self, job: TakenJob, taken_at: float, on_loop: bool) -> TakenJob | None:
         """Run and report one job; return the next job if the reply contains one."""
         if self._signals:  # the job came with the reply that ended the last wait
             await self._reporter.deliver(requeued(job))
             return None
         output = LiveOutput(self._server, job)
-        then = ThenGet(self._options, lambda: self._selector.names, self._wants_another)
+        then = ThenGet(
+            self._options, lambda: self._names_of(on_loop), lambda: self._wants_another(on_loop), on_loop
+        )
         self._outputs.add(output)
         self._thens.add(then)
         put_off = False
-        run = JobRun(job, self._options, self._selector, watchdog=self._watchdog, on_line=output.add)
+        run = JobRun(
+            job, self._options, self._selector, watchdog=self._watchdog, on_line=output.add, loops=self._loops
+        )
         self._heartbeats.add(run, taken_at)
         try:
             report = await self._performed(run)
@@ -338,6 +376,10 @@ class Agent:
             if not put_off:
                 self._heartbeats.discard(run)
         return then.job
+
+    def _names_of(self, on_loop: bool) -> tuple[str, ...]:
+        """Return the name patterns whose jobs fit into a slot of this kind."""
+        return tuple(name for name in self._selector.names if self._selector.kinds_of(name) == {on_loop})
 
     async def _retry_later(self, report: Report, run: JobRun) -> bool:
         """Free the slot while a report that the server fails at is retried with its lease renewed.

@@ -16,6 +16,7 @@ import click
 from bedrock_worker import log
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import (
+    ASYNC_SLOTS,
     FORK,
     GRACE_S,
     ISOLATIONS,
@@ -36,7 +37,7 @@ from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.policy.python_module import BadModule
 from bedrock_worker.run import kernel
 from bedrock_worker.settings_file import defaults_from_file
-from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX
+from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX, RUNS_PER_HEARTBEAT_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.programs import OneCommand, WholeNumber, runner
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
@@ -153,6 +154,13 @@ def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
     show_default=True,
     metavar="NUMBER",
     help="Maximum number of jobs that run at once.",
+)
+@_option(
+    "--async-slots",
+    type=WholeNumber(1, RUNS_PER_HEARTBEAT_MAX),
+    metavar="NUMBER",
+    help="Maximum number of async functions of --module that run at once, on one event loop, in addition to"
+    f" --concurrency; default: {ASYNC_SLOTS}.",
 )
 @_option(
     "--worker-name",
@@ -372,7 +380,26 @@ def _isolation(values: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError(f"--isolation {isolation}: expected spawn with --allow-daemons.")
     if jobs and jobs > 1 and isolation != REUSE:
         raise click.UsageError(f"--max-jobs-per-process: expected --isolation reuse, got {isolation}.")
-    return {"isolation": isolation, "process_jobs_max": jobs or (PROCESS_JOBS if isolation == REUSE else 1)}
+    return {
+        "isolation": isolation,
+        "process_jobs_max": jobs or (PROCESS_JOBS if isolation == REUSE else 1),
+        "async_slots": _async_slots(values, isolation),
+    }
+
+
+def _async_slots(values: dict[str, Any], isolation: str) -> int:
+    """Return the slots for async functions; raises UsageError."""
+    slots: int | None = values["async_slots"]
+    if slots is not None and values["module"] is None:
+        raise click.UsageError("--async-slots is for --module.")
+    if slots is not None and isolation != REUSE:
+        raise click.UsageError(f"--async-slots: expected --isolation reuse, got {isolation}.")
+    rest = RUNS_PER_HEARTBEAT_MAX - values["concurrency"]
+    if slots is not None and slots > rest:
+        raise click.UsageError(
+            f"--async-slots: expected at most {RUNS_PER_HEARTBEAT_MAX} together with --concurrency."
+        )
+    return max(1, min(ASYNC_SLOTS, rest)) if slots is None else slots
 
 
 def _check(options: WorkerOptions) -> None:

@@ -61,9 +61,14 @@ class Job:
 class CurrentRun:
     """The current run. Outside of a run, the job has no name and progress is ignored."""
 
-    def __init__(self, read_job: Callable[[], Job]) -> None:
-        """Create the run of a job, which is read on first use."""
-        self._read_job = read_job
+    def __init__(
+        self, read_job: Callable[[], Job], report_progress: Callable[[str], object] | None = None
+    ) -> None:
+        """Create the run of a job, which is read on first use.
+
+        ``report_progress`` receives lines of progress instead of the pipe of this process.
+        """
+        self._read_job, self._report_progress = read_job, report_progress
         self._counts: dict[str, int] = {}
 
     @cached_property
@@ -102,7 +107,11 @@ class CurrentRun:
             raise InvalidArgument(f"progress: expected a number from 0 to 1, got {done!r}")
         percent, message = f"{round(100 * done, 2):.6g}", message.translate(_LINE_ENDS)
         # Maximum length of a progress message: a pipe accepts that much atomically.
-        if _write_progress(f"{percent} {message[:1_000]}\n"):
+        line = f"{percent} {message[:1_000]}\n"
+        if self._report_progress is not None:
+            self._report_progress(line)
+            return
+        if _write_progress(line):
             return
         out = sys.__stdout__  # also if the function redirects its output
         if "BEDROCK_RUN_ID" in os.environ and out is not None:
@@ -133,7 +142,7 @@ def _no_job() -> Job:
 
 _current = CurrentRun(_no_job)
 _in_place: ContextVar[CurrentRun | None] = ContextVar("run", default=None)
-"""The run of a function that is called in a test, without a process of its own."""
+"""The run of a function that shares its process with others: in a test, or on an event loop."""
 _progress: tuple[int, int] | None = None
 """The progress handle, and the inode of its pipe."""
 

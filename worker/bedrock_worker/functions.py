@@ -121,7 +121,7 @@ def job(
     pattern: str,
     *,
     timeout: float | str | None = None,
-    isolation: Literal["spawn"] | None = None,
+    isolation: Literal["reuse", "fork", "spawn"] | None = None,
     backoff: Backoff | None = None,
     retry_on: Exceptions = (),
     give_up_on: Exceptions = (),
@@ -131,8 +131,9 @@ def job(
 
     It receives the job's data as its arguments, and returns the job's result. If its single parameter is a
     ``Job``, it receives the job, and a dict that it returns becomes the job's data. ``timeout`` limits one
-    run (``"5m"`` or seconds). ``isolation="spawn"`` gives each run a new interpreter. ``options`` are those
-    of CreateJob, for jobs created with ``enqueue``.
+    run (``"5m"`` or seconds). ``isolation`` is for this function alone: ``"fork"`` gives each run a process
+    of its own, ``"spawn"`` a new interpreter, and ``"reuse"`` keeps an async function off the event loop that
+    such functions share. ``options`` are those of CreateJob, for jobs created with ``enqueue``.
 
     ``backoff`` is a delay that doubles, a list with a delay for each retry, or a function of the attempt and
     its error. Errors of the classes in ``give_up_on``, and with ``retry_on`` all but those, fail the job

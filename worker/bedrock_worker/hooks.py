@@ -1,62 +1,85 @@
 """Hooks around runs of functions: ``@lifespan`` for each of their processes, ``@middleware`` for each run.
 
-Both are generator functions with one ``yield``, like those of ``contextlib.contextmanager``. Runs import this
-module, so it is light.
+Both are generator functions with one ``yield``, like those of ``contextlib.contextmanager``; for async
+functions they may be async. Runs import this module, so it is light.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 from bedrock_worker.current import CurrentRun, current_run
 
-_lifespans: list[Callable[[], AbstractContextManager[object]]] = []
-_middleware: list[Callable[[CurrentRun], AbstractContextManager[object]]] = []
+Lifespan = TypeVar("Lifespan", bound=Callable[[], Iterator[object] | AsyncIterator[object]])
+Middleware = TypeVar("Middleware", bound=Callable[[CurrentRun], Iterator[object] | AsyncIterator[object]])
+
+
+class _Hook(NamedTuple):
+    """A declared hook."""
+
+    make: Callable[..., Any]
+    """Returns its context manager."""
+    is_async: bool
+
+    async def enter(self, stack: AsyncExitStack, *arguments: object) -> None:
+        """Enter its context manager until the stack ends."""
+        made = self.make(*arguments)
+        await (stack.enter_async_context(made) if self.is_async else _done(stack.enter_context(made)))
+
+
+async def _done(_: object) -> None:
+    """Do nothing."""
+
+
+_lifespans: list[_Hook] = []
+_middleware: list[_Hook] = []
 
 _open = ExitStack()
 _opened = 0
 """How many lifespans this process has opened."""
 
 
-def lifespan(function: Callable[[], Iterator[object]]) -> Callable[[], Iterator[object]]:
+def lifespan(function: Lifespan) -> Lifespan:
     """Declare a resource that a process of functions opens before its first run and closes after its last.
 
     ``function`` opens it, yields once, and closes it. A process opens the lifespans in the order of their
     declaration and closes them in reverse. If one cannot be opened, the run fails with its exception, and the
-    next run tries again. A killed process closes nothing.
+    next run tries again. A killed process closes nothing. An async one is for async functions: it belongs to
+    the event loop that they share, or to that of a single run.
     """
-    _check(function, "lifespan")
-    _lifespans.append(contextmanager(function))
+    _lifespans.append(_hook(function, "lifespan"))
     return function
 
 
-def middleware(
-    function: Callable[[CurrentRun], Iterator[object]],
-) -> Callable[[CurrentRun], Iterator[object]]:
+def middleware(function: Middleware) -> Middleware:
     """Wrap every run of every function, for tracing, sessions or error reports.
 
     ``function`` gets the run. Code before its ``yield`` runs before the run, code after it afterwards.
     The function's exception is raised at the ``yield``, also ``Retry``, ``Snooze`` and ``Fail``. The one that
-    was declared first is the outermost.
+    was declared first is the outermost. An async one wraps the runs of async functions only.
     """
-    _check(function, "middleware")
-    _middleware.append(contextmanager(function))
+    _middleware.append(_hook(function, "middleware"))
     return function
 
 
-def _check(function: object, name: str) -> None:
-    if not inspect.isgeneratorfunction(function):
-        given = getattr(function, "__qualname__", repr(function))
-        raise TypeError(f"@{name} needs a function with one yield, not an async one; got {given}")
+def _hook(function: Callable[..., Any], name: str) -> _Hook:
+    if inspect.isasyncgenfunction(function):
+        return _Hook(asynccontextmanager(function), True)
+    if inspect.isgeneratorfunction(function):
+        return _Hook(contextmanager(function), False)
+    given = getattr(function, "__qualname__", repr(function))
+    raise TypeError(f"@{name} needs a function with one yield; got {given}")
 
 
 def open_lifespans() -> None:
-    """Open the lifespans that this process has not opened yet; raises what they raise."""
+    """Open the lifespans that this process has not opened yet, but no async ones; raises what they raise."""
     global _opened
     while _opened < len(_lifespans):
-        _open.enter_context(_lifespans[_opened]())
+        if not _lifespans[_opened].is_async:
+            _open.enter_context(_lifespans[_opened].make())
         _opened += 1
 
 
@@ -67,10 +90,39 @@ def close_lifespans() -> None:
     _open.close()
 
 
+@asynccontextmanager
+async def all_lifespans() -> AsyncIterator[None]:
+    """Keep all lifespans open, async ones too."""
+    async with AsyncExitStack() as stack:
+        for each in _lifespans:
+            await each.enter(stack)
+        yield
+
+
+@asynccontextmanager
+async def async_lifespans() -> AsyncIterator[None]:
+    """Keep the async lifespans open."""
+    async with AsyncExitStack() as stack:
+        for each in _lifespans:
+            if each.is_async:
+                await each.enter(stack)
+        yield
+
+
 @contextmanager
 def around_run() -> Iterator[None]:
-    """Surround the current run with the middleware."""
+    """Surround the current run with the middleware, but no async one."""
     with ExitStack() as stack:
         for each in _middleware:
-            stack.enter_context(each(current_run()))
+            if not each.is_async:
+                stack.enter_context(each.make(current_run()))
+        yield
+
+
+@asynccontextmanager
+async def around_async_run() -> AsyncIterator[None]:
+    """Surround the current run of an async function with all middleware."""
+    async with AsyncExitStack() as stack:
+        for each in _middleware:
+            await each.enter(stack, current_run())
         yield

@@ -29,6 +29,9 @@ REUSE, FORK, SPAWN = ISOLATIONS = ("reuse", "fork", "spawn")
 PROCESS_JOBS = 100
 """Runs of one process with ``REUSE``: the import and the fork hardly count, and small leaks end soon."""
 
+ASYNC_SLOTS = 100
+"""Runs of async functions at once: they mostly wait, and share one processor."""
+
 PROCESS_JOBS_MAX = 1_000_000
 """Limit of this option, so that small leaks end at some time."""
 
@@ -59,6 +62,8 @@ class WorkerOptions:
     """Default command and arguments; if empty, jobs without another program fail."""
     servers: tuple[AnyAddress, ...]
     concurrency: int = 1
+    async_slots: int = ASYNC_SLOTS
+    """Runs of async functions at once, on the event loop that they share."""
     worker: str = "worker"
     timeout_s: float | None = None
     grace_s: float = GRACE_S

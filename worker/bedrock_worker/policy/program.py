@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bedrock_worker.options import SPAWN, WorkerOptions
+from bedrock_worker.options import FORK, REUSE, SPAWN, WorkerOptions
 from bedrock_worker.policy.python_module import Function, PythonModule, load
 from bedrock_worker.policy.rules import NO_RULE, JobRefused, ResourceLimits, Rule, Rules, read_rules
 from bedrock_worker.pull.job import TakenJob
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.glob import glob
+from bedrockjobs.base.glob import TooManyPatterns, glob, intersection, lies_within
 
 FETCH_URL = (sys.executable, "-P", "-X", "utf8", "-m", "bedrock_worker.run.fetch_url")
 """The command that performs the request of a ``url``; ``-P`` ignores modules in the current folder."""
@@ -47,6 +47,10 @@ class Program:
     """The Python function, if a process may be forked for it."""
     tells_progress: bool = False
     """True if it reports progress by a pipe, as Python functions do."""
+    on_loop: bool = False
+    """True for an async function that runs in the process which such functions share."""
+    is_single: bool = False
+    """True if its process serves only one run."""
 
 
 class ProgramSelector:
@@ -58,6 +62,8 @@ class ProgramSelector:
         self._rules: Rules | None = None
         self._calls: dict[Function, Program] = {}
         """Cached programs of functions."""
+        self._kinds: dict[str, frozenset[bool]] = {}
+        """Cached answers of ``kinds_of``."""
         self._module: PythonModule | None = None if options.module is None else load(options.module)
         self.read_rules()
 
@@ -78,6 +84,46 @@ class ProgramSelector:
         """Reload the rules; raises BadRules and then keeps the old ones."""
         if self._options.rules_file is not None:
             self._rules = read_rules(self._options.rules_file)
+            self._kinds = {}
+
+    @property
+    def has_loop(self) -> bool:
+        """Return whether some functions run on a shared event loop."""
+        return any(map(self._is_on_loop, self._functions))
+
+    def kinds_of(self, pattern: str) -> frozenset[bool]:
+        """Return whether jobs of these names run on the shared event loop: False, True, or either."""
+        found = self._kinds.get(pattern)
+        if found is None:
+            found = self._kinds[pattern] = self._find_kinds(pattern)
+        return found
+
+    def is_on_loop(self, job: TakenJob) -> bool:
+        """Return whether a job runs on the shared event loop."""
+        reply = job.reply
+        if self._module is None or not (reply.cmd is None and reply.argv is None and reply.url is None):
+            return False
+        function = self._module.function_for(reply.name)
+        return function is not None and self._is_on_loop(function)
+
+    @property
+    def _functions(self) -> tuple[Function, ...]:
+        return () if self._module is None else self._module.functions
+
+    def _is_on_loop(self, function: Function) -> bool:
+        return function.is_async and not function.isolation and self._options.isolation == REUSE
+
+    def _find_kinds(self, pattern: str) -> frozenset[bool]:
+        options, functions = self._options, self._functions
+        shared = [each.pattern for each in functions if self._is_on_loop(each)]
+        own = [each.pattern for each in functions if not self._is_on_loop(each)]
+        own += (*options.allow_cmd, *options.allow_shell, *options.allow_url)
+        if not lies_within(pattern, (each.pattern for each in functions)):
+            own += self._rules.names if self._rules is not None else ()
+            own += ("*",) if options.argv else ()
+        if not _meets(pattern, shared):
+            return frozenset((False,))
+        return frozenset((False, True) if _meets(pattern, own) else (True,))
 
     def program_for(self, job: TakenJob) -> Program:
         """Return the program of a job.
@@ -128,6 +174,8 @@ class ProgramSelector:
                 timeout_s=function.timeout_s,
                 function=None if SPAWN in (function.isolation, self._options.isolation) else function,
                 tells_progress=True,
+                on_loop=self._is_on_loop(function),
+                is_single=function.isolation == FORK,
             )
         return call
 
@@ -141,3 +189,11 @@ class ProgramSelector:
             limits=rule.limits,
             secrets=tuple(secrets.values()),
         )
+
+
+def _meets(pattern: str, others: Sequence[str]) -> bool:
+    """Return whether some name may match a pattern and one of the others."""
+    try:
+        return any(intersection(pattern, other) for other in others)
+    except TooManyPatterns:
+        return True

@@ -27,7 +27,7 @@ from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
 from bedrock_worker.enqueuing import EnqueueOptions, with_first_run
 from bedrock_worker.functions import Declared, declared_in, look_in
-from bedrock_worker.options import SPAWN
+from bedrock_worker.options import ISOLATIONS
 from bedrock_worker.retry_rules import RETRY_RULES, sent_options
 from bedrockjobs.base import clock
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
@@ -157,7 +157,8 @@ class Function:
     declared_by: str = ""
     """The worker's module, which imports the module of the function."""
     isolation: str = ""
-    """``spawn`` if each run needs a new interpreter, whatever the worker does with other functions."""
+    """What runs it, whatever the worker does with other functions; empty if that is the same."""
+    is_async: bool = False
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
@@ -169,6 +170,11 @@ class Function:
     def template(self) -> tuple[str, ...]:
         """Return the command that imports the declaring module and forks processes for its functions."""
         return (sys.executable, "-P", "-m", "bedrock_worker.run.template", self.declared_by, self.folder)
+
+    @cached_property
+    def loop(self) -> tuple[str, ...]:
+        """Return the command that imports the declaring module and runs its async functions on one loop."""
+        return (sys.executable, "-P", "-m", "bedrock_worker.run.loop_process", self.declared_by, self.folder)
 
 
 @dataclass(frozen=True)
@@ -277,11 +283,12 @@ def _function(declared: Declared, folder: str) -> Function:
     if not inspect.isroutine(function) or not name.isidentifier():
         raise ValueError("expected a function of the module, not of a class or of a function")
     signature = inspect.signature(function)
+    is_async = inspect.iscoroutinefunction(function)
     if declared.expression is not None:
         needed = [parameter.name for parameter in signature.parameters.values() if _is_needed(parameter)]
         if needed:
             raise ValueError(f"a cron function must need no arguments, this one needs {', '.join(needed)}")
-        return Function(declared.module, name, declared.pattern, folder)
+        return Function(declared.module, name, declared.pattern, folder, is_async=is_async)
     arguments = Arguments(function)
     if not arguments.takes_job:
         arguments.check_kinds()
@@ -296,10 +303,17 @@ def _function(declared: Declared, folder: str) -> Function:
         arguments.unique_names(unique)
     JobSpec(**{"name": "name", **with_first_run(options)})  # raises for an invalid value
     isolation = declared.options.get("isolation")
-    if isolation not in (None, SPAWN):
-        raise ValueError(f"isolation: expected {SPAWN!r} or nothing, got {isolation!r}")
-    timeout_s = _seconds(declared.options.get("timeout"))
-    return Function(declared.module, name, declared.pattern, folder, timeout_s, isolation=isolation or "")
+    if isolation not in (None, *ISOLATIONS):
+        raise ValueError(f"isolation: expected {', '.join(ISOLATIONS)} or nothing, got {isolation!r}")
+    return Function(
+        declared.module,
+        name,
+        declared.pattern,
+        folder,
+        timeout_s=_seconds(declared.options.get("timeout")),
+        isolation=isolation or "",
+        is_async=is_async,
+    )
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:

@@ -65,12 +65,15 @@ class Heartbeats:
         names: Callable[[], tuple[str, ...]],
         on_quiet: Callable[[bool], None],
         on_left: Callable[[], None] = lambda: None,
+        slots: int | None = None,
     ) -> None:
         """Send heartbeats to a server.
 
         ``names`` returns the worker's name patterns; ``on_quiet`` is called with whether the server drains
-        the worker, ``on_left`` when the client moves on from a silent server.
+        the worker, ``on_left`` when the client moves on from a silent server. ``slots`` is the number of jobs
+        that it runs at once, by default its concurrency.
         """
+        self._slots = options.concurrency if slots is None else slots
         self._client, self._server, self._options = server.client, server, options
         self._names, self._on_quiet, self._on_left = names, on_quiet, on_left
         self._runs: set[LeasedRun] = set()
@@ -176,7 +179,7 @@ class Heartbeats:
             "pid": options.pid,
             "version": VERSION,
             "names": list(self._names()),
-            "slots": options.concurrency,
+            "slots": self._slots,
         }
         if self.quiet:
             parameters["quiet"] = True

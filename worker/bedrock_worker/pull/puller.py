@@ -35,9 +35,17 @@ class ThenGet:
     """The fetch of the next job."""
 
     def __init__(
-        self, options: WorkerOptions, names: Callable[[], tuple[str, ...]], is_wanted: Callable[[], bool]
+        self,
+        options: WorkerOptions,
+        names: Callable[[], tuple[str, ...]],
+        is_wanted: Callable[[], bool],
+        on_loop: bool = False,
     ) -> None:
-        """Request jobs for the patterns that ``names`` returns, if ``is_wanted`` then returns true."""
+        """Request jobs for the patterns that ``names`` returns, if ``is_wanted`` then returns true.
+
+        ``on_loop``: the slot is one for async functions.
+        """
+        self.on_loop = on_loop
         self._options, self._names, self._wanted = options, names, is_wanted
         self.has_requested = False
         """True while an answer with a job may be in flight."""
@@ -80,7 +88,7 @@ class ThenGet:
 @lru_cache(maxsize=8)
 def pattern_of(names: tuple[str, ...]) -> str | None:
     """Return the name patterns as one ``thenGet`` text, or None if that is not possible."""
-    if any("," in name for name in names):
+    if not names or any("," in name for name in names):
         return None
     if len(names) == 1:
         return names[0]
@@ -170,26 +178,21 @@ EARLY_S = 1.0
 class Puller:
     """Pulls jobs for the free slots of one worker."""
 
-    def __init__(
-        self,
-        server: ServerLink,
-        options: WorkerOptions,
-        *,
-        names: Callable[[], tuple[str, ...]],
-        changed: asyncio.Event,
-    ) -> None:
-        """Request jobs for the patterns that ``names`` returns; ``changed`` ends a wait or a pause."""
-        self._server, self._options = server, options
-        self._names, self._changed = names, changed
+    def __init__(self, server: ServerLink, options: WorkerOptions, *, changed: asyncio.Event) -> None:
+        """Request jobs from a server; ``changed`` ends a wait or a pause."""
+        self._server, self._options, self._changed = server, options, changed
         self.failures = 0
         """Requests in a row without a usable answer."""
 
-    async def pull(self, free: int) -> list[TakenJob]:
-        """Request jobs; without jobs or an answer, return an empty list after a suitable pause."""
+    async def pull(self, free: int, names: tuple[str, ...]) -> list[TakenJob]:
+        """Request jobs by name patterns.
+
+        Without jobs or an answer, return an empty list after a suitable pause.
+        """
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         try:
-            take = self._options.take(free, self._names())
+            take = self._options.take(free, names)
             answer = await self._server.client.exchange(take, hurry=self._changed)
             jobs = jobs_of(answer.body)
         except NotFound:

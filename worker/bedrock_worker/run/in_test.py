@@ -40,6 +40,7 @@ from bedrock_worker.run.run_function import (
     RETRY,
     SNOOZE,
     UNFIT,
+    awaited_for_job,
     called_for_job,
     declaration,
     job_of,
@@ -115,13 +116,19 @@ def run_once(declared: Declared, run: CurrentRun) -> EndedRun:
         return _of_error(error, rules, 1)
     try:
         with run_in_place(run):
-            data = called_for_job(declared, declared.function, run.job, _finished)
+            data = _called(declared, run.job)
             text = json.dumps(data, ensure_ascii=False, allow_nan=False)
         if data is not None and not isinstance(data, dict):
             raise TypeError(f"the function returned {type(data).__name__}, expected a dict or None")  # noqa: TRY301
         return EndedRun(DONE, json.loads(text))
     except Exception as error:
         return _of_error(error, rules, run.attempt)
+
+
+def _called(declared: Declared, job: Job) -> Any:
+    if inspect.iscoroutinefunction(declared.function):
+        return _finished(awaited_for_job(declared, declared.function, job))
+    return called_for_job(declared, declared.function, job, _finished)
 
 
 def _finished(returned: Any) -> Any:

@@ -22,6 +22,7 @@ from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report import outcome
 from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.kernel import NEVER
+from bedrock_worker.run.loop_client import EndedForAnother, LoopProcesses, LoopRun
 from bedrock_worker.run.pipes import Mask
 from bedrock_worker.run.pooled import NeverBegan, PooledRun
 from bedrock_worker.run.process import CannotStart, ChildProcess, Warm, pooled_run
@@ -107,11 +108,16 @@ class JobRun:
         *,
         watchdog: WatchdogClient,
         on_line: OnLine,
+        loops: LoopProcesses | None = None,
     ) -> None:
-        """Prepare the run of a job; nothing is started yet."""
+        """Prepare the run of a job; nothing is started yet.
+
+        ``loops`` has the process for async functions; without it each of their runs gets its own.
+        """
         self.job = job
         self._options, self._selector, self._watchdog, self._on_line = options, selector, watchdog, on_line
-        self._child: ChildProcess | PooledRun | None = None
+        self._loops = loops
+        self._child: ChildProcess | PooledRun | LoopRun | None = None
         self._folder = ""
         self._handing_back = False
         self._unwanted = False
@@ -137,7 +143,7 @@ class JobRun:
                 failure = outcome.failure_of(f"{self._folder}/{ERROR_FILE}")
                 ended = replace(ended, failure=None if failure is None else self._shown(failure))
             report = outcome.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
-        except NeverBegan:
+        except (NeverBegan, EndedForAnother):
             return None if self._lost else outcome.requeued(job)
         except JobRefused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
@@ -291,7 +297,7 @@ class JobRun:
             pid=pid,
         )
         if term_s is None or kill_s is None:
-            return outcome.CompletedCommand(await child.wait(), self._tail, result=child.result)
+            return self._completed(await child.wait())
         end = asyncio.ensure_future(child.wait())
         timed_out_s = None
         self._term_at = asyncio.get_running_loop().time() + term_s
@@ -300,17 +306,38 @@ class JobRun:
             child.signal(signal.SIGTERM)
             if not await _within(end, kill_s - term_s):
                 child.signal(signal.SIGKILL)
-        return outcome.CompletedCommand(await end, self._tail, timed_out_s, child.result)
+        return self._completed(await end, timed_out_s)
+
+    def _completed(self, status: int, timed_out_s: float | None = None) -> outcome.CompletedCommand:
+        child = self._child
+        assert child is not None
+        failure = child.failure if isinstance(child, LoopRun) else None
+        shown = None if failure is None else self._shown(failure)
+        return outcome.CompletedCommand(status, self._tail, timed_out_s, child.result, shown)
 
     def _start_command(
         self, program: Program, term_s: float | None, *, pooled: bool
-    ) -> ChildProcess | PooledRun:
-        """Start the run, in a reusable process if possible."""
+    ) -> ChildProcess | PooledRun | LoopRun:
+        """Start the run, on the event loop of async functions or in a reusable process if possible."""
         job, own = self.job, self._own_environment(term_s)
         privileges = self._options.new_privileges
+        if self._loops is not None and program.on_loop and program.function is not None:
+            run = self._loops.begin_run(
+                program.function.loop,
+                env={**self._options.base_environment, **program.env},
+                cwd=program.cwd,
+                new_privileges=privileges,
+                name=f"{job.run_id} of {job.reply.name}",
+                function=(program.function.module, program.function.name),
+                own=own,
+                data=job.text,
+                listener=self._handle_line,
+            )
+            run.until(self._kill_at)
+            return run
         warm = self._warm(program, own)
         if warm is not None and pooled:
-            run = pooled_run(
+            pooled_one = pooled_run(
                 warm,
                 self._watchdog,
                 cwd=program.cwd,
@@ -320,9 +347,9 @@ class JobRun:
                 new_privileges=privileges,
                 before=job.before,
             )
-            if run is not None:
-                self._folder = run.folder
-                return run
+            if pooled_one is not None:
+                self._folder = pooled_one.folder
+                return pooled_one
         self._folder = f"{tempfile.gettempdir()}/bedrock-job-{job.job_id}-{os.urandom(FOLDER_BYTES).hex()}"
         env = self._environment(self._folder, program)
         told = {PROGRESS_VARIABLE: "3"} if program.tells_progress else {}
@@ -352,7 +379,7 @@ class JobRun:
             env={**self._options.base_environment, **program.env},
             function=(function.module, function.name),
             own=own,
-            runs_max=self._options.process_jobs_max,
+            runs_max=1 if program.is_single else self._options.process_jobs_max,
         )
 
     def _limits(self, program: Program) -> tuple[float | None, float | None]:

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,16 +82,18 @@ class ChildProcess:
         warm: Warm | None = None,
         progress: bool = False,
         before: tuple[int, int] | None = None,
+        channel: socket.socket | None = None,
     ) -> None:
         """Request the start of a command, with a new ``folder`` that holds ``data``, its stdin.
 
         ``before`` is the part of ``data`` that is also in a file of its own.
         The guard kills it at the monotonic time ``until`` even if the worker hangs, and removes the folder if
         the worker dies. With ``progress``, handle 3 is a pipe whose lines the listener receives as that
-        stream; a process for functions always has it. Raises OSError if it cannot be started at the moment,
-        and ValueError for a NUL in an argument or a variable.
+        stream; a process for functions always has it. With ``channel``, handle 3 is that socket. Raises
+        OSError if it cannot be started at the moment, and ValueError for a NUL in an argument or a variable.
         """
         self._argv, self._cwd, self._watchdog, self._warm = argv, cwd, watchdog, warm
+        self._channel = channel
         self._streams = ("out", "err", PROGRESS) if progress or warm is not None else ("out", "err")
         loop = asyncio.get_running_loop()
         where = _where(cwd)
@@ -147,7 +150,8 @@ class ChildProcess:
                 made.append(Pump(reads, name))
             for pump in (*self._pumps, *made):
                 pump.listener = listener
-            self._guard.give(head, template, data, pipes, self._on_message)
+            also = [] if self._channel is None else [self._channel.fileno()]
+            self._guard.give(head, template, data, [*pipes, *also], self._on_message)
         except BaseException:
             for pump in made:
                 pump.stop_reading()

@@ -48,8 +48,12 @@ _getsignal = sys.modules.get("_signal", signal).getsignal
 class ProcessState:
     """The state of this process at the time of creation."""
 
-    def __init__(self) -> None:
-        """Record the state; raises OSError if the kernel does not expose it."""
+    def __init__(self, *, threads: bool = True) -> None:
+        """Record the state; raises OSError if the kernel does not expose it.
+
+        ``threads``: more or fewer threads count as a change.
+        """
+        self._counts_threads = threads
         self._files: list[int] = []
         for name in FILES:
             with suppress(FileNotFoundError):
@@ -87,6 +91,8 @@ class ProcessState:
                 os.dup2(output, at)
             now = self._of_kernel()
             looks = 0
+            if not self._counts_threads and self._equal_but_threads(now):
+                now = self._kernel
             while now != self._kernel and looks < THREAD_CHECKS and self._only_threads(now):
                 looks += 1
                 select.select([], [], [], THREAD_PAUSE_S)
@@ -97,11 +103,14 @@ class ProcessState:
 
     def _only_threads(self, now: tuple[Any, ...]) -> bool:
         """Return whether only the kernel's number of threads differs and Python has started none."""
-        ours, theirs = list(self._kernel[0]), list(now[0])
-        del ours[self._threads], theirs[self._threads]
         threading = sys.modules.get("threading")
         left = threading is not None and threading.active_count() > self._python_threads
-        return not left and ours == theirs and now[1:] == self._kernel[1:]
+        return not left and self._equal_but_threads(now)
+
+    def _equal_but_threads(self, now: tuple[Any, ...]) -> bool:
+        ours, theirs = list(self._kernel[0]), list(now[0])
+        del ours[self._threads], theirs[self._threads]
+        return ours == theirs and now[1:] == self._kernel[1:]
 
     def _of_kernel(self) -> tuple[Any, ...]:
         status, *others = (os.pread(handle, READ_BYTES, 0) for handle in self._files)

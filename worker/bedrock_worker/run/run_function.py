@@ -79,13 +79,13 @@ def run_for_job(module: str, function: str, job_text: str | None = None, write: 
     ``BEDROCK_RESULT``.
     """
     try:
-        return _store_result(_call(module, function, job_text), DONE, write)
+        return store_result(_call(module, function, job_text), DONE, write)
     except Exception as error:
-        return _failed(error, _rules(module, function), write)
+        return failed(error, rules_of(module, function), write)
 
 
 @cache
-def _rules(module: str, function: str) -> RetryRules:
+def rules_of(module: str, function: str) -> RetryRules:
     """Return the retry rules of a function; none if it cannot be found."""
     try:
         return RetryRules(declaration(module, function).options)
@@ -93,32 +93,42 @@ def _rules(module: str, function: str) -> RetryRules:
         return RetryRules({})
 
 
-def _failed(error: Exception, rules: RetryRules, write: Write | None) -> int:
-    """Report how a failed function ended, and return the exit status."""
+Leave = Callable[[str, str], object]
+"""Called with the error of a run, and its traceback or an empty text."""
+
+
+def failed(error: BaseException, rules: RetryRules, write: Write | None, leave: Leave | None = None) -> int:
+    """Report how a failed function ended, and return the exit status.
+
+    ``leave`` receives the error instead of the file next to the result.
+    """
+    leave = leave or _leave_error
     request = requested_by(error)
     if isinstance(request, Snooze):
         print(request, file=sys.stderr)
-        return _store_result({"delay": request.delay}, SNOOZE, write)
+        return store_result({"delay": request.delay}, SNOOZE, write)
     if isinstance(request, Unfit):
         print(request, file=sys.stderr)
-        _leave_error(str(request), "")
+        leave(str(request), "")
         return UNFIT
     if request is None:
         text = traceback_of(error)
         print(text, file=sys.stderr)
-        _leave_error(last_line(error), text)
+        leave(last_line(error), text)
         return _by_rules(error, rules, write)
     print(request, file=sys.stderr)
-    _leave_error(f"{type(request).__name__}: {request}", traceback_of(request) if request.__cause__ else "")
+    leave(f"{type(request).__name__}: {request}", traceback_of(request) if request.__cause__ else "")
     if isinstance(request, Fail):
         return FAIL_PERMANENTLY
-    return _store_result(None if request.delay is None else {"delay": request.delay}, RETRY, write)
+    return store_result(None if request.delay is None else {"delay": request.delay}, RETRY, write)
 
 
-def _by_rules(error: Exception, rules: RetryRules, write: Write | None) -> int:
+def _by_rules(error: BaseException, rules: RetryRules, write: Write | None) -> int:
     """Return the exit status that the retry rules of a function give for an error."""
     try:
-        decision = rules.decide(error, current_run().attempt) if rules else None
+        decision = None
+        if rules and isinstance(error, Exception):
+            decision = rules.decide(error, current_run().attempt)
     except Exception as fault:
         print(f"the backoff of the function failed: {last_line(fault)}", file=sys.stderr)
         return RAISED
@@ -126,7 +136,7 @@ def _by_rules(error: Exception, rules: RetryRules, write: Write | None) -> int:
         return RAISED
     if decision.final:
         return FAIL_PERMANENTLY
-    return _store_result(None if decision.delay is None else {"delay": decision.delay}, RETRY, write)
+    return store_result(None if decision.delay is None else {"delay": decision.delay}, RETRY, write)
 
 
 class Unfit(Exception):
@@ -175,6 +185,11 @@ _NOT_OF_USERS = (
     "<frozen ",
 )
 """Prefixes of files whose frames precede those of a function."""
+
+
+def is_of_python_or_ours(path: str) -> bool:
+    """Return whether a file is part of Python's library or of the worker."""
+    return path.startswith(_NOT_OF_USERS) or (path.startswith(f"{_LIBRARY}/") and "-packages/" not in path)
 
 
 def last_line(error: BaseException) -> str:
@@ -227,37 +242,67 @@ def _call(module: str, name: str, job_text: str | None) -> Any:
     declared = declaration(module, name)
     function = getattr(imported, name)
     hooks.open_lifespans()
-    if declared.expression is not None:
-        set_current_run(lambda: job_of(read_job() if job_text is None else json.loads(job_text)))
-        with hooks.around_run():
-            return _awaited(function())
-        return None  # a middleware has handled the exception
-    job = job_of(read_job() if job_text is None else json.loads(job_text))
-    set_current_run(lambda: job)
+
+    def read() -> Job:
+        return job_of(read_job() if job_text is None else json.loads(job_text))
+
+    job = None
+    if declared.expression is None:
+        job = read()
+        set_current_run(lambda: job)
+    else:
+        set_current_run(read)
+    if inspect.iscoroutinefunction(declared.function):
+        return _awaited(_with_own_loop(declared, function, job))
     return called_for_job(declared, function, job, _awaited)
 
 
+async def _with_own_loop(declared: Declared, function: Callable[..., Any], job: Job | None) -> Any:
+    async with hooks.async_lifespans():
+        return await awaited_for_job(declared, function, job)
+
+
 def called_for_job(
-    declared: Declared, function: Callable[..., Any], job: Job, awaited: Callable[[Any], Any]
+    declared: Declared, function: Callable[..., Any], job: Job | None, awaited: Callable[[Any], Any]
 ) -> Any:
     """Call a function with a job or with its data; return the job's new data, or what the function returns.
 
     ``awaited`` makes a value of what the function returns.
     """
     with hooks.around_run():
-        if declared.expression is not None:
-            return awaited(function())
-        arguments = _arguments(declared.function)
-        if arguments.takes_job:
-            return awaited(function(job))
-        return _call_with_data(function, arguments, job, awaited)
+        returned, finish = _begin_call(declared, function, job)
+        return finish(awaited(returned))
     return None  # a middleware has handled the exception
 
 
+async def awaited_for_job(declared: Declared, function: Callable[..., Any], job: Job | None) -> Any:
+    """Call an async function with a job or with its data, as ``called_for_job`` does."""
+    async with hooks.around_async_run():
+        returned, finish = _begin_call(declared, function, job)
+        return finish(await returned)
+    return None  # a middleware has handled the exception
+
+
+def _begin_call(
+    declared: Declared, function: Callable[..., Any], job: Job | None
+) -> tuple[Any, Callable[[Any], Any]]:
+    """Call a function; return what it returns, and what makes the job's new data of the value."""
+    if job is None or declared.expression is not None:
+        return function(), _unchanged
+    arguments = _arguments(declared.function)
+    if arguments.takes_job:
+        return function(job), _unchanged
+    return _call_with_data(function, arguments, job)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
 def _call_with_data(
-    function: Callable[..., Any], arguments: Arguments, job: Job, awaited: Callable[[Any], Any]
-) -> dict[str, Any] | None:
-    """Call a function with the job's data; return the new data with its result."""
+    function: Callable[..., Any], arguments: Arguments, job: Job
+) -> tuple[Any, Callable[[Any], Any]]:
+    """Call a function with the job's data; return what it returns, and what adds its value to the data."""
     repeats = bool(job.fields.get("repeat"))
     try:
         values = arguments.of_data(job.data, repeats=repeats)
@@ -265,11 +310,15 @@ def _call_with_data(
         raise Unfit(f"the job's data is for another version of the function: {error}") from None
     except WrongArguments as error:
         raise Fail(f"the job's data does not fit the function: {error}") from None
-    value = arguments.result_to_json(awaited(function(**values)))
-    if value is None:
-        return None
-    result = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
-    return {**result, RESULT: value}
+
+    def finish(returned: Any) -> dict[str, Any] | None:
+        value = arguments.result_to_json(returned)
+        if value is None:
+            return None
+        result = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
+        return {**result, RESULT: value}
+
+    return function(**values), finish
 
 
 def _awaited(returned: Any) -> Any:
@@ -303,7 +352,7 @@ def job_of(fields: dict[str, Any]) -> Job:
     )
 
 
-def _store_result(result: Any, status: int, write: Write | None) -> int:
+def store_result(result: Any, status: int, write: Write | None) -> int:
     """Store a dict as the result, and return the status; None stores nothing, anything else raises."""
     if result is None:
         return status
