@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import InvalidArgument
+from bedrockjobs.base.run_variables import environment
 from bedrockjobs.tls.contexts import BadCertificate, client_context
 
 SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
@@ -133,23 +132,6 @@ TOKEN_FILE_BYTES_MAX = 4_096
 """Maximum size of a token file; a token has 52 characters."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
-
-
-class RunVariables(dict[str, str]):
-    """The variables of one of several runs that share this process."""
-
-    client: Any = None
-    """The blocking client of this run, if its token needs one of its own."""
-
-
-run_variables: ContextVar[RunVariables | None] = ContextVar("run variables", default=None)
-"""The variables of the current run, unless the process belongs to one run only."""
-
-
-def environment() -> Mapping[str, str]:
-    """Return the environment variables, with those of the current run."""
-    own = run_variables.get()
-    return os.environ if own is None else ChainMap(own, os.environ)
 
 
 class Credentials:

@@ -31,7 +31,8 @@ from bedrockjobs.base.errors import (
     Unavailable,
     WaitNeverEnds,
 )
-from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of, environment
+from bedrockjobs.base.run_variables import environment
+from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
     ConnectionLost,

@@ -14,6 +14,7 @@ import threading
 from typing import Any, Self, TypeVar, cast
 
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.run_variables import run_variables
 from bedrockjobs.client.address import (
     CA_VARIABLE,
     CERT_VARIABLE,
@@ -26,7 +27,6 @@ from bedrockjobs.client.address import (
     AnyAddress,
     Credentials,
     UnixAddress,
-    run_variables,
 )
 from bedrockjobs.client.base import BaseClient, Connect, SendRequest, Steps
 from bedrockjobs.client.exchange import AnswerReader, Response

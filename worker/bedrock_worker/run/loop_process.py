@@ -32,7 +32,7 @@ from bedrock_worker.functions import look_in
 from bedrock_worker.run import run_function
 from bedrock_worker.run.process_state import ProcessState, flushed
 from bedrockjobs.base.config import DATA_BYTES_MAX
-from bedrockjobs.client.address import RunVariables, run_variables
+from bedrockjobs.base.run_variables import RunVariables, run_variables
 
 CHANNEL = 3
 """The handle of the socket to the worker."""
