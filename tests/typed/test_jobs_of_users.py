@@ -176,6 +176,7 @@ async def test_what_users_wrote_does_what_it_says(
         )
         while not calls.done():
             assert await worker(server).run_until_stopped() == 0
+        assert await worker(server).run_until_stopped() == 0  # for what was enqueued while the last one ended
         (size, many), total, told = await calls
     assert size == Size(800, 600)
     assert [handle.wait() for handle in many] == [[1, 1], [2, 2]]
