@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bedrockjobs.job import lifecycle
-from docs.generator import commands, errors, program, settings, sqlite_only, tags
+from docs.generator import commands, errors, program, python, settings, sqlite_only, tags
 
 DOCS = Path(__file__).parent
 
@@ -21,6 +21,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/settings.md": settings.page,
     "reference/errors.md": errors.page,
     "reference/cli.md": program.page,
+    "reference/python.md": python.page,
 }
 """Whole pages, by their path below ``docs``."""
 
