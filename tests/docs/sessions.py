@@ -131,9 +131,9 @@ class Player:
         assert alike(found) == alike(expected), f"line {block.line}: {what}\n{found}"
 
     def _placed(self, text: str) -> str:
-        return text.replace("localhost:8888", self._server.address).replace(
-            "127.0.0.1:8888", self._server.address
-        )
+        for shown in ("localhost:8888", "127.0.0.1:8888"):
+            text = text.replace(shown, self._server.address)
+        return text.replace("localhost 8888", f"{self._host} {self._port}")
 
     def _run(self, command: str) -> str:
         done = subprocess.run(

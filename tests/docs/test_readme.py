@@ -17,13 +17,19 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_sessions_of_the_readme(player: Player) -> None:
-    """nc, curl, Python and bedrock-worker do what the README shows."""
-    assert player.play(ROOT / "README.md") >= 15
+    """Functions, curl, nc and bedrock-worker do what the README shows."""
+    assert player.play(ROOT / "README.md") >= 8
 
 
-def test_the_tutorial(player: Player) -> None:
-    """Every step of the tutorial works as shown."""
-    assert player.play(ROOT / "docs/tutorial/first-job.md") >= 15
+@pytest.mark.parametrize("page", ["first-job", "every-way-in"])
+def test_the_tutorials(player: Player, page: str) -> None:
+    """Every step works as shown."""
+    assert player.play(ROOT / f"docs/tutorial/{page}.md") >= 15
+
+
+def test_the_readme_is_short() -> None:
+    """It can be read before the decision to try the program."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,10 @@ SOURCES = (ROOT, ROOT / "worker")
 DEADLINE_S = 120
 
 
-def readme() -> str:
-    """Return the programs of the README."""
-    return "\n".join(block.text for block in blocks(ROOT / "README.md") if block.kind == "python")
+def tutorial() -> str:
+    """Return the programs of a tutorial."""
+    page = ROOT / "docs/tutorial/every-way-in.md"
+    return "\n".join(block.text for block in blocks(page) if block.kind == "python")
 
 
 def all_names() -> str:
@@ -56,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in FILES.findall((ROOT / "docs/how-to/from-celery.md").read_text()):
         with (found / name).open("a") as file:
             file.write(text)
-    (found / "readme.py").write_text(readme())
+    (found / "tutorial.py").write_text(tutorial())
     (found / "all_names.py").write_text(all_names())
     return found
 
