@@ -3,7 +3,7 @@
 One process is the server, this one the clients: some pause, resume or ask for patterns that nobody asked for
 before, while others create a job, query one, send a heartbeat or ping every few milliseconds. What counts is
 how long these wait. With ``--waiters`` it measures instead what a create costs more while so many GetJobs
-wait, each for a pattern of its own: at a server with them and at one with a single one, in turn.
+wait, each for a pattern of its own: at a server with them and at one with as many idle connections, in turn.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ SCENES: dict[str, Work | None] = {
 
 
 WAITER_US = 10.0
-"""What a create may cost more beside thousands of waiting patterns than beside one."""
+"""What a create may cost more beside thousands of waiting patterns than beside as many idle connections."""
 IDLE_S = 0.5
 """Time in which a server that does nothing takes a twentieth of it at most."""
 CREATES = 200
@@ -171,16 +171,26 @@ async def create_us(server: Served, client: Client) -> float:
 async def create_pairs(
     server: Served, other: Served, waiters: int, form: str, rounds: int
 ) -> list[tuple[float, float]]:
-    """Return what a create costs at a server with waiters and at another one with one of them, in turn."""
-    ports = [*[server.port] * waiters, other.port]
-    streams = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
-    for number, (_, writer) in enumerate(streams):
-        ask = f"GetJob\r\nname: {form.format(number)}\r\nConnection: wait\r\ntimeout: 600000\r\n\r\n"
-        writer.write(ask.encode())
-    await until_waiting(server, waiters)
+    """Return what a create costs beside waiters, and at another server beside as many connections, in turn.
+
+    One of these waits too.
+    """
+    streams = []
+    for port, waiting in ((server.port, waiters), (other.port, 1)):
+        for number in range(waiters):
+            streams.append(await asyncio.open_connection("127.0.0.1", port))
+            ask = f"GetJob\r\nname: {form.format(number)}\r\nConnection: wait\r\ntimeout: 600000\r\n\r\n"
+            if number < waiting:
+                streams[-1][1].write(ask.encode())
+        await until_waiting(server if port == server.port else other, waiting)
     await until_idle(server)  # until it has searched for jobs of all patterns
     clients = await Client.open(server.port), await Client.open(other.port)
-    pairs = [(await create_us(server, clients[0]), await create_us(other, clients[1])) for _ in range(rounds)]
+    pairs = []
+    for number in range(rounds):
+        took = [0.0, 0.0]
+        for at in (0, 1) if number % 2 else (1, 0):
+            took[at] = await create_us((server, other)[at], clients[at])
+        pairs.append((took[0], took[1]))
     for client in clients:
         await client.close()
     for _, writer in streams:
@@ -210,7 +220,7 @@ async def until_waiting(server: Served, count: int) -> None:
 
 
 def measure_waiters(directory: Path, waiters: int, rounds: int) -> None:
-    """Print what a create costs beside many waiters for names, and for patterns, and beside one."""
+    """Print what a create costs beside many waiters for names, for patterns, and beside idle connections."""
     rows, more = [], 0.0
     for kind, form in WAITED_FOR.items():
         with (
@@ -221,7 +231,8 @@ def measure_waiters(directory: Path, waiters: int, rounds: int) -> None:
         more = statistics.median(one - two for one, two in pairs)
         ours, theirs = (statistics.median(each) for each in zip(*pairs, strict=True))
         rows.append((f"{waiters:,} {kind}", f"{ours:.1f}", f"{theirs:.1f}", f"{more:+.1f}"))
-    print(table(("waited for", "server CPU us a create", "beside one waiter", "difference of a pair"), rows))
+    head = ("waited for", "server CPU us a create", "beside idle connections", "difference of a pair")
+    print(table(head, rows))
     print(verdict("a create costs more beside many patterns", more, WAITER_US, unit=" us", at_most=True))
 
 
