@@ -160,7 +160,7 @@ async def test_a_ref_has_a_limit(site: Site) -> None:
 async def ended(site: Site, how: str, name: str) -> None:
     """Let a job end badly in one of several ways."""
     if how == "fail":
-        await site.fail(await site.take(name), error="disk full")
+        await site.fail(await site.take(name), error="disk full", exitCode=3)
     elif how == "lost":
         await site.leased(name)
         await site.both(3_600)
@@ -317,6 +317,7 @@ async def test_a_workflow_is_retried_from_the_failed_ones_on(site: Site) -> None
     await done(site, "right", sum=2)
     await ended(site, "fail", "left")
     assert await site.ok("RetryWorkflow", workflowID=workflow) == {"retried": 2}
+    assert not {"error", "exitCode"} & (await site.ok("QueryJob", jobID=3)).keys()
     assert await states(site, workflow) == {
         "": "RUNNING",
         "first": "FINISHED",

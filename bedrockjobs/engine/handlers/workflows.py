@@ -328,7 +328,7 @@ def retry_workflow(context: Context, command: RetryWorkflow) -> Answer:
         facts: tuple[lifecycle.Fact, ...] = ("waits for others",) if waits[job_id] else ()
         families.delete_reported_children(context, job)
         records.delete_seen("job", job_id)
-        notes = job.memory.after_end()._replace(cause="retry" if job.attempt else "", error=None)
+        notes = job.memory.after_run().after_end()._replace(cause="retry" if job.attempt else "")
         data = without(job.data, "retryAfterCount")
         changed = lifecycle.move(
             job.remembering(notes), "workflow retries", *facts, next_run=context.now_ms, expires="", data=data
