@@ -237,3 +237,37 @@ def test_tables_of_version_6_get_the_index_of_the_keys_of_jobs_and_the_inbox() -
     with psycopg.connect(CLUSTER.url) as connection:
         assert connection.execute(index).fetchall() == before
     assert versions()[0][0] == NOW
+
+
+def test_jobs_of_version_8_go_on_with_workflows() -> None:
+    new = made_of()
+    old = opened()
+    ids = {name: old.do(c.CreateJob, name=name)["jobID"] for name in ("plain", "running", "parent")}
+    ids["cron"] = old.do(c.CreateJob, name="cron", repeat="CRON @daily")["jobID"]
+    running = old.do(c.GetJob, name="running", worker="w")
+    old.do(c.GetJob, name="parent")
+    ids["child"] = old.do(c.CreateJob, name="child", parentJobID=ids["parent"])["jobID"]
+    old.do(c.FinishJob, jobID=ids["parent"])
+    old.store.close()
+    CLUSTER.do(
+        f"DROP TABLE {NAME}.workflows, {NAME}.workflowJobs, {NAME}.workflowEdges;"
+        f"UPDATE {NAME}.control SET version = 8;"
+        f"UPDATE {NAME}.meta SET value = '6' WHERE key = 'schemaVersion'"
+    )
+    server = opened()
+    assert versions() == [(NOW, OLDEST)]
+    assert made_of() == new
+    server.do(c.FinishJob, jobID=ids["running"], runID=running["runID"])
+    for name in ("plain", "child", "parent"):
+        assert server.do(c.GetJob, name=name)["jobID"] == ids[name]
+        server.do(c.FinishJob, jobID=ids[name])
+    server.do(c.UpdateJob, jobID=ids["cron"], repeat="CRON * * * * *", nextRun="2020-01-01 00:00:00")
+    assert server.do(c.GetJob, name="cron")["jobID"] == ids["cron"]
+    jobs = [{"ref": "a", "name": "a"}, {"ref": "b", "name": "b", "after": ["a"]}]
+    made = server.do(c.CreateWorkflow, name="w", jobs=jobs)
+    for ref in ("a", "b"):
+        assert server.do(c.GetJob, name=ref)["jobID"] == made["jobIDs"][ref]
+        server.do(c.FinishJob, jobID=made["jobIDs"][ref])
+    server.store.close()
+    with psycopg.connect(CLUSTER.url) as connection:
+        assert connection.execute(f"SELECT state FROM {NAME}.workflows").fetchall() == [("FINISHED",)]

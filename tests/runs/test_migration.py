@@ -312,3 +312,35 @@ async def test_version_6_equals_a_new_one_and_keeps_its_keys(tmp_path: Path, ope
     with closing(sqlite3.connect(new, isolation_level=None)) as connection:
         schema.apply(connection)
     assert described(sixth) == described(new)
+
+
+# --- version 8 ------------------------------------------------------------------------------------------
+
+VERSION_8 = Path(__file__).with_name("schema_8.sql").read_text()
+"""A database as a server of version 8 left it, before there were workflows; recorded, not written by hand."""
+
+
+async def test_version_8_equals_a_new_one_and_its_jobs_go_on(tmp_path: Path, open_site: Open) -> None:
+    eighth = database(tmp_path / "eighth.db", 8, VERSION_8)
+    site = await open_site(database=str(eighth))
+    assert await site.create("keyed", uniqueKey="k") == 7
+    await site.ok("FinishJob", jobID=2, runID=1)
+    await site.ok("RetryJob", jobID=8, revive=True)
+    for name in ("plain", "child/b", "failed"):
+        await site.finish(await site.take(name))
+    parent = await site.take("parent")
+    assert [child["jobID"] for child in parent["finishedChildJobs"]] == [4, 5]
+    await site.finish(parent)
+    await site.later(60)
+    await site.finish(await site.take("cron"))
+    assert await site.due(6) == "2026-11-21 03:31:00"
+    jobs = [{"ref": "a", "name": "a"}, {"ref": "b", "name": "b", "after": ["a"]}]
+    made = await site.ok("CreateWorkflow", name="w", jobs=jobs)
+    for name in ("a", "b"):
+        await site.finish(await site.take(name))
+    assert (await site.ok("QueryWorkflow", workflowID=made["workflowID"]))["state"] == "FINISHED"
+    await site.server.stop()
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        schema.apply(connection)
+    assert described(eighth) == described(new)
