@@ -12,7 +12,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from bedrockjobs import pages as browser
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import STOP_MORE_S, TURN_S
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.programs import runner
 from bedrockjobs.base.settings import CERTIFICATES, RELOADABLE, Settings, apply_reloaded, different
 from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_OK, EXIT_USAGE, StartError, database_of
@@ -40,7 +41,8 @@ from bedrockjobs.protocol.connections import Connections, keep_large_apart
 from bedrockjobs.protocol.listener import Listener, is_loopback
 from bedrockjobs.protocol.visitors import Proxies
 from bedrockjobs.reloading import Reloads
-from bedrockjobs.service import VERSION, Service
+from bedrockjobs.service import VERSION, Service, WaitingService
+from bedrockjobs.store.base import StoreError
 from bedrockjobs.tls.contexts import BadCertificate, chosen_context
 from bedrockjobs.views import Views
 
@@ -52,6 +54,55 @@ how long the youngest objects stop the event loop; the last one makes up for it.
 
 FILES_KEPT = 64
 """File descriptors reserved for the database, the log and listening sockets."""
+
+
+class WaitingFront:
+    """Listens while the server waits for its database at the start, and refuses commands as in an outage."""
+
+    def __init__(
+        self, clock: Clock, settings: Settings, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None
+    ) -> None:
+        """Listen at first need, on duplicates of ``sockets`` or at the address of the settings."""
+        # Nothing but refusals is within reach, so who asks, and by which name, does not matter.
+        self._settings = settings.model_copy(
+            update={"insecure": True, "trusted_proxies": "", "proxy_user_header": ""}
+        )
+        self._sockets, self._tls = sockets, tls
+        self._service = WaitingService(clock, settings)
+        self._connections = Connections(self._service, SystemClock(), self._settings)
+        self._listener: Listener | None = None
+
+    async def refuse(self, sentence: str, error: StoreError | Unavailable) -> None:
+        """Refuse commands because of ``error`` from now on; raises StartError if no socket is available."""
+        self._service.refuse(f"waiting for the database: {sentence}", error)
+        if self._listener is None:
+            self._listener = Listener(
+                self._connections,
+                self._settings,
+                sockets=[each.dup() for each in self._sockets],
+                tls=self._tls,
+            )
+            try:
+                await self._listener.listen()
+            except OSError as unavailable:
+                raise _cannot_listen(unavailable) from None
+            addresses = " and ".join(f"{host}:{port}" for host, port in self._listener.addresses)
+            log.info("commands that reach %s meanwhile are refused", addresses)
+
+    def hand_over(self) -> list[socket.socket]:
+        """Stop accepting connections; return the TCP sockets, which still listen, if there are any."""
+        return [] if self._listener is None else self._listener.hand_over()
+
+    async def close(self) -> None:
+        """Close all connections and sockets."""
+        if self._listener is not None:
+            self._listener.stop_accepting()
+            await self._connections.close()
+            await self._listener.close()
+
+
+def _cannot_listen(error: OSError) -> StartError:
+    return StartError(f"cannot listen: {error.strerror or error}", EXIT_FAILURE)
 
 
 class Server:
@@ -102,7 +153,12 @@ class Server:
             self._tls = _tls_context(settings)
         except BadCertificate as error:
             raise StartError(str(error), EXIT_USAGE) from None
-        await self._open()
+        self._front = WaitingFront(self.clock, settings, self._sockets, self._tls)
+        self._database.on_wait = self._front.refuse
+        try:
+            await self._open()
+        finally:
+            await self._front.close()
 
     async def take(self, reloaded: Settings) -> None:
         """Apply reloaded settings, as far as possible without a restart, and log the differences.
@@ -199,13 +255,13 @@ class Server:
         self.dispatcher.start()
         self._loop_watch = LoopWatch(measurements)
         try:
-            await self._listener.listen()
+            await self._listener.listen(self._front.hand_over())
         except OSError as error:
             await self._database.leave_cluster()
             await self.dispatcher.drain()
             await self.dispatcher.end()
             await self._close()
-            raise StartError(f"cannot listen: {error.strerror or error}", EXIT_FAILURE) from None
+            raise _cannot_listen(error) from None
         self._loop_watch.start()
         await self._begin_heartbeat()
         self.service.messenger.start()

@@ -23,7 +23,17 @@ from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, 
 from bedrockjobs.base.principal import READING_TOKEN, Principal, Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp
-from bedrockjobs.commands import ALL, Command, CreateJob, CreateJobs, Heartbeat, RequeueJobs, RetryJob, Status
+from bedrockjobs.commands import (
+    ALL,
+    Command,
+    CreateJob,
+    CreateJobs,
+    Heartbeat,
+    Ping,
+    RequeueJobs,
+    RetryJob,
+    Status,
+)
 from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.audit import ending_repeats, is_kept
 from bedrockjobs.engine.authorization import admit
@@ -423,6 +433,48 @@ class Waits:
             return self._deliver(outcome)
         self._deliver(Unauthenticated(detail="the token is no longer valid"))
         return False
+
+
+class WaitingService(Service):
+    """Refuses all commands but Ping, as no database could be opened yet."""
+
+    def __init__(self, clock: Clock, settings: Settings) -> None:
+        """Refuse nothing until ``refuse`` has been called."""
+        self.clock, self.settings = clock, settings
+        self.access = Access(clock, settings, reachable=True)
+        self.enqueue = self.put
+        self.views: Any = None  # every request is refused before it reaches them
+        self.connections = 0
+        self.draining = False
+        self._problem = ""
+
+    def refuse(self, problem: str, error: StoreError | Unavailable) -> None:
+        """Refuse requests because of ``error``, and answer probes with a ``problem``, from now on."""
+        refusal = refusal_of(error) if isinstance(error, StoreError) else error
+        self._problem, self.access.unread = problem, (refusal.reason, refusal.detail)
+
+    @property
+    def problem(self) -> str:
+        """Return why the server accepts no commands."""
+        return self._problem
+
+    @property
+    def hold(self) -> str:
+        """Return an empty string: whether the queue is held is not known."""
+        return ""
+
+    def put(self, submission: Submission) -> None:
+        """Answer a Ping; raise the error for any other command."""
+        if type(submission.template) is not Ping:
+            assert self.access.unread is not None
+            raise Unavailable(*self.access.unread)
+        submission.deliver(Answer())
+
+    def leave(self, submission: Submission) -> None:
+        """Do nothing: no command waits."""
+
+    def undelivered(self, outcome: Outcome) -> None:
+        """Do nothing: no job was taken."""
 
 
 def _channels(settings: Settings) -> Channels:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
+from functools import partial
 from typing import Generic, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
@@ -90,6 +91,24 @@ def yield_to_loop(until: Until | None = None) -> None:
     current = getcurrent()
     if isinstance(current, _Stack) and current.parent is not None:
         current.parent.switch(until)
+
+
+async def waited_for(work: Callable[[], T]) -> T:
+    """Run work that waits for external results to its end, serving others meanwhile; return its result."""
+    loop = asyncio.get_running_loop()
+    slices = TimeSlices[tuple[T]]()
+    done = slices.start(lambda: (work(),))
+    while done is None:
+        ready: asyncio.Future[None] = loop.create_future()
+        slices.call_when_ready(partial(_set_unless_done, ready), loop.call_soon)
+        await ready
+        done = slices.resume()
+    return done[0]
+
+
+def _set_unless_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def in_slices(items: Iterable[T], each: int = SLICE) -> Iterator[T]:

@@ -18,6 +18,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.cli.database import size_text
@@ -33,7 +34,7 @@ from bedrockjobs.cli.output import (
 )
 from bedrockjobs.cli.queue import resume_command
 from bedrockjobs.cli.schedule import split_repeat
-from bedrockjobs.cli.session import FAILED, Failure, Session, records_in, server_options
+from bedrockjobs.cli.session import FAILED, CommandRefused, Failure, Session, records_in, server_options
 from bedrockjobs.cli.settings_sources import settings_from
 from bedrockjobs.cli.verbs import rows
 from bedrockjobs.commands import (
@@ -107,6 +108,9 @@ def ask(session: Session) -> ServerStatus | Finding:
     try:
         status = session.reply(Status)
     except Failure as failure:
+        if isinstance(failure, CommandRefused) and isinstance(failure.error, Unavailable):
+            message = f"the server at {session.server} refuses commands: {failure.message}"
+            return Finding("fail", "server", message, "`/readyz` and its log say what it waits for")
         message = f"no server answers at {session.server}: {failure.message}"
         return Finding("fail", "server", message, "start `bedrockjobs serve`, or name it by --server")
     took_s = clock.monotonic() - begun

@@ -10,11 +10,12 @@ from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.store.base import Engine, Reader
+from bedrockjobs.store.base import Engine, Reader, StoreError
 
 _T = TypeVar("_T")
 
@@ -30,6 +31,13 @@ class StartError(RuntimeError):
         self.status = status
 
 
+OnWait = Callable[[str, StoreError | Unavailable], Awaitable[object]]
+
+
+async def no_wait(sentence: str, error: StoreError | Unavailable) -> None:
+    """Do nothing while a start waits."""
+
+
 class Opened(NamedTuple):
     """An open database."""
 
@@ -43,6 +51,9 @@ class Database(Protocol):
     @property
     def clock(self) -> Clock:
         """Return the server's clock."""
+
+    on_wait: OnWait
+    """Called with a sentence and the error whenever the start finds that it has to wait."""
 
     @property
     def workers(self) -> WorkerRegistry:

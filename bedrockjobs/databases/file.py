@@ -18,7 +18,16 @@ from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
 from bedrockjobs.base.config import INBOX_ROWS_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import timestamp_ms
-from bedrockjobs.databases import EXIT_DISK, EXIT_FAILURE, EXIT_UNAVAILABLE, EXIT_USAGE, Opened, StartError
+from bedrockjobs.databases import (
+    EXIT_DISK,
+    EXIT_FAILURE,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    OnWait,
+    Opened,
+    StartError,
+    no_wait,
+)
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.inbox import Inbox
@@ -69,6 +78,7 @@ class FileDatabase:
     def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
         """Prepare to use the file of ``settings``; tests may pass their own clocks."""
         self._settings = settings
+        self.on_wait: OnWait = no_wait
         system = SystemClock()
         self.clock = clock or (StandingClock(system.now()) if settings.test_clock else system)
         self._lease_clock = lease_clock or system

@@ -10,12 +10,13 @@ from functools import partial
 from typing import TypeVar
 
 from bedrockjobs import systemd
+from bedrockjobs.base.background import waited_for
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
 from bedrockjobs.base.config import PG_RETRY_S, PG_RETRY_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import moment_of, timestamp_ms
-from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, StartError
+from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, OnWait, Opened, StartError, no_wait
 from bedrockjobs.engine.cluster import ClusterMember
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
@@ -50,6 +51,7 @@ class PostgreSQLDatabase:
         self._peers: PostgreSQLPeers | None = None
         self._cluster: ClusterMember | None = None
         self._inbox: Inbox | None = None
+        self.on_wait: OnWait = no_wait
         self._waits = False
         """Whether the start waits for the database, which is logged once."""
 
@@ -71,7 +73,8 @@ class PostgreSQLDatabase:
     async def _connect(self) -> PostgreSQLEngine:
         settings = self._settings
         terms = SessionRequirements.from_settings(settings)
-        return PostgreSQLEngine(settings.database, self.clock, name=settings.database_schema, terms=terms)
+        url, schema = settings.database, settings.database_schema
+        return await waited_for(lambda: PostgreSQLEngine(url, self.clock, name=schema, terms=terms))
 
     async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Attempt something until the database can be used, without a limit, as a running server does.
@@ -84,12 +87,13 @@ class PostgreSQLDatabase:
                 done = await attempt()
             except (SchemaError, StoreError, Unavailable) as error:
                 fault = self._fault(error)
-                if not fault.passes:
+                if isinstance(error, SchemaError) or not fault.passes:
                     raise StartError(fault.sentence, fault.status) from None
                 if not self._waits:
                     log.warning("waiting for the database: %s", fault.sentence)
                     systemd.notify("READY=1", "STATUS=waiting for the database")
                 self._waits = True
+                await self.on_wait(fault.sentence, error)
             else:
                 if self._waits:
                     log.info("the database can be used")

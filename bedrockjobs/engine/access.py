@@ -15,7 +15,7 @@ from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.errors import TooManyWrong, Unauthenticated
+from bedrockjobs.base.errors import TooManyWrong, Unauthenticated, Unavailable
 from bedrockjobs.base.principal import (
     RUN_PREFIX,
     Permission,
@@ -94,6 +94,8 @@ class Access:
         self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
         """Returns the run to which a run token belongs, or None if it is invalid."""
         self._taken_without = Permission("", "work")  # for a job that was taken without a token
+        self.unread: tuple[str, str] | None = None
+        """Why tokens cannot be read yet: reason and detail of the refusal of every request until then."""
         self.on_first: Callable[[], object] = lambda: None
         """Called when the first token is created, to end the waits of clients without one."""
 
@@ -135,6 +137,8 @@ class Access:
 
         An ``http`` request may have come through a proxy on this machine, which its address does not show.
         """
+        if self.unread is not None:
+            raise Unavailable(*self.unread)
         direct = not (http and self._fronted)
         if not self.on:
             if self._closed and not self._is_here(address, direct=direct):

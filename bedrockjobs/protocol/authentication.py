@@ -90,7 +90,7 @@ class HTTPAuthentication:
         Raises Unauthenticated, Forbidden and TooManyWrong.
         """
         access = self._access
-        if not access.asks:
+        if not access.asks or (access.unread is not None and path in PROBES):
             return
         is_open = path in _OPEN or path.startswith(_OPEN_BELOW)
         try:

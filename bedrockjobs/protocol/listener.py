@@ -105,9 +105,13 @@ class Listener:
         self.addresses: list[tuple[str, int]] = []
         """Host and port of each TCP socket."""
 
-    async def listen(self) -> None:
-        """Start listening; raises OSError if an address is not available."""
+    async def listen(self, handed_over: Sequence[socket.socket] = ()) -> None:
+        """Start listening, on sockets of another listener if it handed over any.
+
+        Raises OSError if an address is not available.
+        """
         settings = self._settings
+        self._sockets = handed_over or self._sockets
         hosts = [each.getsockname()[0] for each in self._sockets] or [settings.host]
         front = HTTPFront(
             self._connections.service,
@@ -263,6 +267,14 @@ class Listener:
         }
         return AiohttpProtocol(server, loop=asyncio.get_running_loop(), **options)
 
+    def hand_over(self) -> list[socket.socket]:
+        """Stop accepting; return the TCP sockets, which still listen, for another listener."""
+        handed = [
+            socket.socket(fileno=os.dup(each.fileno())) for each in self._accepting if not _is_unix(each)
+        ]
+        self.stop_accepting()
+        return handed
+
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections stay."""
         for listening in self._accepting:
@@ -282,6 +294,10 @@ class Listener:
         """Shut down aiohttp, after all connections have been closed."""
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+def _is_unix(listening: socket.socket) -> bool:
+    return listening.family == socket.AF_UNIX
 
 
 def _reset(accepted: socket.socket) -> None:

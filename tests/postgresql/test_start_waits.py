@@ -17,7 +17,7 @@ from bedrockjobs.store.postgresql.connect_checks import ReadOnlyDatabase, UnfitD
 from bedrockjobs.store.postgresql.session import BadURL, DatabaseSession
 from bedrockjobs.store.schema import SchemaError
 from tests.conftest import Live
-from tests.postgresql.cluster import CLUSTER
+from tests.postgresql.cluster import CLUSTER, quiet_port
 from tests.postgresql.proxy import Proxy
 from tests.protocol.talk import DEADLINE_S, Talk
 
@@ -33,7 +33,8 @@ class Place:
         """Use a proxy to the cluster."""
         self.proxy, self._patch = proxy, patch
         url = CLUSTER.url.replace("tester@", f"{ROLE}@").replace(f":{CLUSTER.port}/", f":{proxy.port}/")
-        self.settings = Settings(port=0, database=url, database_schema=SCHEMA, command_s=0.2)
+        self.port = quiet_port()
+        self.settings = Settings(port=self.port, database=url, database_schema=SCHEMA, command_s=0.2)
 
     async def alter(self, what: str) -> None:
         """Alter the role, outside of the event loop, and end its connections."""
@@ -99,11 +100,47 @@ CAUSES: dict[str, tuple[Act, Act, str]] = {
 """Temporary faults: how each begins and ends, and the message of a starting server."""
 
 
+WHILE_IT_WAITS = [
+    ("GET /livez HTTP/1.1\r\n", "200 OK"),
+    ("GET /readyz HTTP/1.1\r\n", "503 Service Unavailable"),
+    ("GET /readyz HTTP/1.1\r\n", WAITS),
+    ("GET /readyz HTTP/1.1\r\nAuthorization: Bearer bj_wrong\r\n", WAITS),
+    ("Ping\n\n", "200 OK"),
+    ("CreateJob\nname: a\n\n", "503 "),
+    ("CreateJob\nname: a\nAuthorization: Bearer bj_wrong\n\n", "503 "),
+    ("Authenticate\ntoken: bj_wrong\n\n", "503 "),
+    ("Status\n\n", "503 "),
+    ("QueryJob\njobID: 1\n\n", "503 "),
+    ("GetJob\nname: *\nConnection: wait\n\n", "503 "),
+    ("Heartbeat\nworker: w\n\n", "503 "),
+    *(
+        (f"{path} HTTP/1.1\r\n{header}", "503 Service Unavailable")
+        for path in ("POST /CreateJob", "GET /ListJobs", "GET /ui/", "GET /metrics", "GET /events", "GET /no")
+        for header in ("", "Authorization: Bearer bj_wrong\r\n", "Cookie: bedrockjobs_session=x\r\n")
+    ),
+]
+"""Requests to a server that waits for its database, and what is in their answers."""
+
+
+async def answer(port: int, ask: str) -> str:
+    """Return the whole answer to a request on a connection of its own."""
+    if "HTTP" in ask:
+        ask += "Host: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(ask.encode())
+        if "HTTP" not in ask:
+            writer.write_eof()
+        return (await reader.read()).decode()
+    finally:
+        writer.close()
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_a_start_waits_for_what_a_running_server_waits_for(
     place: Place, caplog: pytest.LogCaptureFixture, cause: str
 ) -> None:
-    caplog.set_level("INFO", "bedrockjobs.databases.postgresql")
+    caplog.set_level("INFO", "bedrockjobs")
     begin, end, words = CAUSES[cause]
     async with AsyncExitStack() as stack:
         server = Server(place.settings)
@@ -115,12 +152,14 @@ async def test_a_start_waits_for_what_a_running_server_waits_for(
             return [text for text in caplog.messages if text.startswith(WAITS)]
 
         async with asyncio.timeout(DEADLINE_S):
-            while not said():
+            while not any("meanwhile are refused" in text for text in caplog.messages):
                 assert not start.done(), start.result()
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0)
+            for ask, expected in WHILE_IT_WAITS:
+                assert expected in await answer(place.port, ask), ask
             await end(place)
             await start
+            assert server.port == place.port
         stack.push_async_callback(server.stop)
         assert len(said()) == 1, "it is said once"
         assert words in said()[0]

@@ -13,7 +13,7 @@ import pytest
 from cli_fake import FakeServer, run, sent
 from doctored import Found, ago, findings, not_ok, of, offer, overview, owned, status, well
 
-from bedrockjobs.base.errors import TimedOut
+from bedrockjobs.base.errors import TimedOut, Unavailable
 from bedrockjobs.cli.doctor import WORKFLOWS_EXAMINED
 from bedrockjobs.store import schema
 
@@ -100,6 +100,16 @@ def test_what_is_wrong_comes_with_what_to_do(path: Path, server: FakeServer) -> 
         " -> start `bedrockjobs serve`, or name it by --server"
     )
     assert not any("workers" in line for line in result.stdout.splitlines())
+
+
+def test_a_server_that_waits_for_its_database_is_told_from_none(path: Path, server: FakeServer) -> None:
+    server._answers.clear()
+    server.will("Status", Unavailable("Database away", "nothing was done; try again"))
+    result = run("doctor", "--database", str(path))
+    assert result.exit_code == 1
+    line = result.stdout.splitlines()[0]
+    assert line.startswith("fail server   the server at 127.0.0.1:8888 refuses commands: 503 Database away")
+    assert line.endswith("-> `/readyz` and its log say what it waits for")
 
 
 # --- server and clock ------------------------------------------------------------------------------------
