@@ -124,3 +124,23 @@ async def test_the_page_of_schedules_releases_all_and_resumes_nothing(site: Site
     page = (await talk.reply()).body
     assert 'data-command="ReleaseHold"' in page
     assert 'data-command="ResumeJobs"' not in page
+
+
+async def test_a_workflow_waits_too_and_goes_on_after_the_release(site: Site) -> None:
+    jobs = [
+        {"ref": "a", "name": "a"},
+        {"ref": "b", "name": "b", "after": ["a"]},
+        {"ref": "c", "name": "c", "after": ["b"]},
+    ]
+    workflow = (await site.ok("CreateWorkflow", name="w", jobs=jobs))["workflowID"]
+    job = await site.take("a")
+    await restored(site)
+    await site.finish(job, data={"n": 1})
+    assert await site.nothing("*")
+    await site.ok("ReleaseHold")
+    job = await site.take("b")
+    assert job["before"] == {"a": {"n": 1}}
+    await site.finish(job)
+    await site.finish(await site.take("c"))
+    shown = await site.ok("QueryWorkflow", workflowID=workflow)
+    assert (shown["state"], shown["open"]) == ("FINISHED", 0)

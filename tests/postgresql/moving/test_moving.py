@@ -13,11 +13,11 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.wire import timestamp
-from bedrockjobs.store import bedrock_import
+from bedrockjobs.store import bedrock_import, schema
 from bedrockjobs.store.postgresql import transfer
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.schema import VERSION, Sum, tables
-from bedrockjobs.store.transfer import COUNTED_ID_MAX, copy_database, restore
+from bedrockjobs.store.transfer import COUNTED_ID_MAX, copy_before_migration, copy_database, restore
 from tests.conformance.engine import START, PostgreSQLQueue, SQLiteQueue
 from tests.postgresql.cluster import CLUSTER
 from tests.postgresql.moving import moved
@@ -218,3 +218,64 @@ def test_unique_keys_hold_wherever_the_rows_travel(
         assert do(after, c.CreateJob, name=name, uniqueKey="k")["created"]
     assert after.call(c.CreateJob(name="another", idempotency_key="k")).code == 405
     after.store.close()
+
+
+def copied_before_migration(path: Path, _: Path) -> SQLiteQueue:
+    """Take the copy that the server of a next version makes, back to this version."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "VERSION", VERSION + 1)
+        copy = copy_before_migration(path, START)
+    assert copy is not None
+    return sqlite_queue(copy)
+
+
+def end_the_rest(queue: Any, running: dict[str, Any]) -> None:
+    """End the jobs of the workflow of the test below, of which one runs already, and check what each gets."""
+    do(queue, c.FinishJob, jobID=running["jobID"], runID=running["runID"], data={"n": 2})
+    assert queue.call(c.GetJob(name="last")).code == 404
+    waits = do(queue, c.GetJob, name="waits")
+    assert waits["before"] == {"a": {"n": 1}}
+    do(queue, c.FinishJob, jobID=waits["jobID"], data={"n": 3})
+    last = do(queue, c.GetJob, name="last")
+    assert last["before"] == {"b": {"n": 2}, "c": {"n": 3}}
+    do(queue, c.FinishJob, jobID=last["jobID"])
+
+
+@pytest.mark.parametrize(
+    "travel", [backed_up, restored, copied_before_migration, on_postgresql, there_and_back]
+)
+def test_workflows_go_on_wherever_the_rows_travel(
+    travel: Callable[[Path, Path], Any], path: Path, tmp_path: Path
+) -> None:
+    """One in the middle, with a job of each state, and one that failed and is retried."""
+    before = sqlite_queue(path)
+    jobs: list[dict[str, Any]] = [
+        {"ref": "a", "name": "a"},
+        {"ref": "b", "name": "b"},
+        {"ref": "c", "name": "waits", "after": ["a"]},
+        {"ref": "d", "name": "last", "after": ["b", "c"]},
+    ]
+    do(before, c.CreateWorkflow, name="w", jobs=jobs, idempotencyKey="w")
+    do(before, c.FinishJob, jobID=do(before, c.GetJob, name="a")["jobID"], data={"n": 1})
+    running = do(before, c.GetJob, name="b", worker="w")
+    steps = [{"ref": "x", "name": "x"}, {"ref": "y", "name": "y", "after": ["x"]}]
+    failed = do(before, c.CreateWorkflow, name="failed", jobs=steps)["workflowID"]
+    do(before, c.FailJob, jobID=do(before, c.GetJob, name="x")["jobID"], error="no disk")
+    seen = before.workflows()
+    states = [[job["state"] or job["waits"] for job in workflow["jobs"]] for workflow in seen]
+    assert states == [["FINISHED", 0, 0, 2], ["FAILED", "CANCELLED"]]
+    before.store.close()
+    after = travel(path, tmp_path)
+    try:
+        assert after.workflows() == seen
+        end_the_rest(after, running)
+        assert do(after, c.RetryWorkflow, workflowID=failed) == {"retried": 2}
+        for name in ("x", "y"):
+            do(after, c.FinishJob, jobID=do(after, c.GetJob, name=name)["jobID"])
+        assert [(each["state"], each["open"], each["failed"]) for each in after.workflows()] == [
+            ("FINISHED", 0, 0)
+        ] * 2
+        again = do(after, c.CreateWorkflow, name="w", jobs=jobs, idempotencyKey="w")
+        assert again["workflowID"] == seen[0]["workflowID"]
+    finally:
+        after.store.close()
