@@ -23,6 +23,7 @@ ORDER = (
     "Wake",
     "Steady",
     "Worker",
+    "Functions",
     "Schedules",
     "Pages",
 )
