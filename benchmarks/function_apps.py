@@ -90,16 +90,13 @@ elif QUEUE == "procrastinate":
     conninfo = f"postgresql://postgres@127.0.0.1:{PORT}/postgres"
     app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=conninfo))
     deferred = {name: app.task(function, name=name) for name, function in SYNC.items()}
-    deferring: Any = None
+    opened: list[Any] = []
 
     def _defer(name: str) -> Any:
         """Defer by the synchronous connector, which is opened once."""
-        global deferring
-        if deferring is None:
-            connector = procrastinate.SyncPsycopgConnector(conninfo=conninfo)
-            deferring = app.with_connector(connector)
-            deferring.open()
-        return deferring.configure_task(name).defer()
+        if not opened:
+            opened.append(app.open())
+        return deferred[name].defer()
 
     enqueue = _defer
 elif QUEUE in ("ours", "ours-async"):

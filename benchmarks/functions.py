@@ -184,8 +184,12 @@ def measure(key: str, slots: int, python: Path, port: int, folder: Path, seconds
     os.mkfifo(pipe)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("BEDROCK")},
-        "FUNCTIONS_QUEUE": key, "FUNCTIONS_PORT": str(port), "FUNCTIONS_PIPE": str(pipe),
-        "PYTHONPATH": str(HERE), "BEDROCKJOBS_SERVER": f"127.0.0.1:{port}", "PYTHONWARNINGS": "ignore",
+        "FUNCTIONS_QUEUE": key,
+        "FUNCTIONS_PORT": str(port),
+        "FUNCTIONS_PIPE": str(pipe),
+        "PYTHONPATH": str(HERE),
+        "BEDROCKJOBS_SERVER": f"127.0.0.1:{port}",
+        "PYTHONWARNINGS": "ignore",
     }
     command = QUEUES[key].worker(python, slots, port)
     figures = {}
