@@ -44,6 +44,8 @@ Enqueue = Callable[[str], Any]
 """Enqueues the function with this name, ``empty`` or ``wait``, and returns what ``result`` takes."""
 
 enqueue: Enqueue
+enqueue_many: Callable[[str, int], Any] | None = None
+"""Enqueues so many at once; None if the queue has nothing for that."""
 result: Callable[[Any], Any] | None = None
 """Waits for what a function returns; None if the queue keeps no results."""
 
@@ -64,6 +66,12 @@ elif QUEUE == "rq":
     rq: Any = importlib.import_module("rq")
     queue = rq.Queue(connection=importlib.import_module("redis").Redis.from_url(REDIS))
     enqueue = lambda name: queue.enqueue(f"function_apps._{name}")  # noqa: E731
+
+    def _rq_many(name: str, count: int) -> Any:
+        prepared = [rq.Queue.prepare_data(f"function_apps._{name}") for _ in range(count)]
+        return queue.enqueue_many(prepared)
+
+    enqueue_many = _rq_many
 
     def _rq_result(job: Any) -> Any:
         return job.latest_result(timeout=30).return_value
@@ -98,7 +106,11 @@ elif QUEUE == "procrastinate":
             opened.append(app.open())
         return deferred[name].defer()
 
+    def _defer_many(name: str, count: int) -> Any:
+        return deferred[name].batch_defer(*[{}] * count)
+
     enqueue = _defer
+    enqueue_many = _defer_many
 elif QUEUE in ("ours", "ours-async"):
     job: Any = importlib.import_module("bedrock_worker").job
 
@@ -126,4 +138,5 @@ elif QUEUE in ("ours", "ours-async"):
         else {"empty": _job_async_empty, "wait": _job_async_wait}
     )
     enqueue = lambda name: known[name].enqueue()  # noqa: E731
+    enqueue_many = lambda name, count: known[name].enqueue_many([{}] * count)  # noqa: E731
     result = lambda handle: handle.wait(timeout=30)  # noqa: E731

@@ -17,7 +17,9 @@ READ_BYTES = 65_536
 FIRST = 40
 """Jobs that warm everything up; their rate decides on the number of jobs that are measured."""
 JOBS_MAX = 20_000
-LATENCIES = 60
+MANY, SINGLE = 500, 200
+"""Jobs that are enqueued at once, and one by one to measure that."""
+LATENCIES = 30
 """Jobs that are enqueued one after the other, each when the one before has run."""
 STALL_S = 30.0
 """Time without any run after which the queue counts as stuck."""
@@ -35,18 +37,32 @@ def main() -> None:
                 raise RuntimeError(f"{count} runs are missing")
             count -= len(os.read(pipe, min(READ_BYTES, count)))
 
-    def rate(jobs: int) -> tuple[float, float]:
-        """Return enqueued jobs a second, and runs a second from the first enqueue to the last run."""
+    def enqueue_rate(jobs: int) -> float:
+        """Return jobs that are enqueued one by one in a second."""
         begun = time.perf_counter()
         for _ in range(jobs):
             app.enqueue(name)
-        enqueued = time.perf_counter() - begun
+        rate = jobs / (time.perf_counter() - begun)
         await_runs(jobs)
-        return jobs / enqueued, jobs / (time.perf_counter() - begun)
+        return rate
 
-    rate(FIRST)
-    _, first = rate(FIRST)
-    enqueue_rate, end_to_end = rate(min(JOBS_MAX, max(FIRST, int(first * seconds))))
+    def run_rate(jobs: int) -> float:
+        """Return runs a second from the first enqueue to the last run."""
+        begun = time.perf_counter()
+        for at in range(0, jobs, MANY):
+            count = min(MANY, jobs - at)
+            if app.enqueue_many is not None:
+                app.enqueue_many(name, count)
+            else:
+                for _ in range(count):
+                    app.enqueue(name)
+        await_runs(jobs)
+        return jobs / (time.perf_counter() - begun)
+
+    enqueue_rate(FIRST)
+    first = run_rate(FIRST)
+    found = run_rate(min(JOBS_MAX, max(FIRST, int(first * seconds))))
+    single = enqueue_rate(SINGLE)
     ran, returned = [], []
     for _ in range(LATENCIES):
         begun = time.perf_counter()
@@ -61,8 +77,8 @@ def main() -> None:
         returned.append(time.perf_counter() - begun)
         await_runs(1)
     figures = {
-        "enqueue": enqueue_rate,
-        "rate": end_to_end,
+        "enqueue": single,
+        "rate": found,
         "ran_ms": statistics.median(ran) * 1_000,
         "returned_ms": statistics.median(returned) * 1_000 if returned else None,
     }

@@ -162,10 +162,11 @@ HEAD = (
 )
 
 NOTE = """\
-One producer enqueues as fast as it can, while the workers run. *Enqueue* is its rate alone; *empty* and
-*10 ms* are functions a second from the first enqueue to the last run, of one that does nothing and one that
-sleeps 10 ms. Then one job at a time: the time until it has run, and until the producer has what it
-returned, each by the queue's own means. A function counts when it has written a byte into a pipe."""
+*Enqueue* is one producer that enqueues one job after the other, while the workers run. *Empty* and *10 ms*
+are functions a second, from the first enqueue to the last run, of one that does nothing and one that sleeps
+10 ms; here the producer enqueues 500 at once if the queue can. Then one job at a time: until it has run, and
+until the producer has what it returned, by the queue's own means. A function counts when it has written a
+byte into a pipe."""
 
 
 def version_of(python: Path, package: str) -> str:

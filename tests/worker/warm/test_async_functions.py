@@ -27,6 +27,9 @@ from bedrockjobs.client.base import own_run
 with open("imports", "a") as file:
     file.write(f"{os.getpid()}\\n")
 
+if os.path.exists("broken") and "loop_process" in " ".join(sys.orig_argv):
+    raise OSError("broken module")
+
 opened = []
 mark = ContextVar("mark")
 barrier = asyncio.Barrier(2)
@@ -41,6 +44,8 @@ async def there(path):
 
 @lifespan
 async def connected():
+    if os.path.exists("closed"):
+        raise OSError("closed database")
     opened.append(asyncio.get_running_loop())
     yield
     note("closed")
@@ -164,14 +169,19 @@ async def test_how_one_run_ends_others(server, working, write, caplog):
         await until(lambda: {f"began {number}" for number in numbers} <= set(notes()))
         return numbers
 
-    async with working(module=module, async_slots=4) as worker:
+    async with working(module=module, async_slots=4, grace_s=0.0) as worker:
+        for number, cause in ((1, "broken"), (2, "closed")):
+            Path(cause).touch()
+            await add("pass")
+            assert (await server.report(number)).given["error"].startswith(f"OSError: {cause}")
+            Path(cause).unlink()
         cancelled, bystander = await begin(STAYS, STAYS)
         blocks = await add("note('blocks'); time.sleep(1000)")
         await until(lambda: said("event loop blocked"))
         line = said("event loop blocked")[0]
         assert f'run="{100 + blocks} of Foo" at=<string>:2' in line
         await server.stop_run(100 + cancelled, "KILL")
-        await server.report(3)
+        await server.report(5)
         found = by_job(server)
         assert [found[number][1].get("exitCode") for number in (cancelled, blocks)] == [137, 137]
         assert "it blocked the event loop" in str(server.output[100 + blocks])
@@ -180,26 +190,25 @@ async def test_how_one_run_ends_others(server, working, write, caplog):
 
         (other,) = await begin(STAYS)
         crashes = await add("print('last words'); os._exit(0)")
-        await server.report(5)
+        await server.report(7)
         found = by_job(server)
         assert [found[number][1].get("exitCode") for number in (other, crashes)] == [1, 1]
         assert server.output[100 + crashes] == [("out", "last words")]
 
         stays, *_ = await begin(STAYS)
         late = await add("await asyncio.sleep(1000)", runTimeout=1)
-        await server.report(6)
+        await server.report(8)
         assert by_job(server)[late][1]["error"].startswith("timed out after 1 s (SIGTERM)")
         changes = await add("os.umask(0o7); return {'pid': os.getpid()}")
-        await server.report(7)
-        after = await add("return {'pid': os.getpid()}")
-        await server.report(8)
-        Path("go").touch()
         await server.report(9)
+        after = await add("return {'pid': os.getpid()}")
+        await server.report(10)
+        Path("go").touch()
+        await server.report(11)
         data = {number: by_job(server)[number][1]["data"] for number in (stays, changes, after)}
         assert len({each["pid"] for each in data.values()}) == 3  # one finishes, one has changed, one is new
         Path("go").unlink()
         (held,) = await begin(STAYS)
-        worker.agent._options.__dict__["grace_s"] = 0.0
         worker.agent.stop()
         assert await worker.ended() == 0
         assert by_job(server)[held][1]["returned"] is True

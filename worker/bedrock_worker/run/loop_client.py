@@ -230,6 +230,8 @@ class LoopProcess(asyncio.Protocol):
             self.is_over = True
             if self._transport is not None:
                 self._transport.abort()
+            else:
+                ours.close()
             self._child.release()
             if self._child.folder_left:
                 shutil.rmtree(self.folder, ignore_errors=True)
