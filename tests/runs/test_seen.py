@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 from typing import Any
 
 import pytest
@@ -9,8 +12,10 @@ import pytest
 from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, SEEN_AT_ONCE_MAX, SEEN_MAX
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.store import records
-from bedrockjobs.views.failures import GROUPS_SHOWN
+from bedrockjobs.views.failures import GROUPS_SHOWN, LISTED_OF_GROUP
+from tests.runs.bearer import Bearer
 from tests.runs.rig import Site
+from tests.unit.cli_fake import run
 
 
 async def failed(site: Site, name: str = "a", error: str = "it broke", **more: Any) -> tuple[int, int]:
@@ -288,3 +293,29 @@ async def test_a_long_error_keeps_its_end_which_says_what_was_wrong(site: Site) 
     (group,) = (await site.ok("ListFailures", name="long"))["jobs"]
     assert group["line"].startswith("LookupError: order 1 of ")
     assert group["failures"][0]["error"].rstrip().endswith(group["line"])
+
+
+async def test_totals_of_thousands_are_true_wherever_they_are_told(site: Site) -> None:
+    first, _ = await failed(site, "order", TRACEBACK.format(number=1))
+    for error in ("no disk", "no room"):
+        await failed(site, "other", error)
+    columns = "created, state, name, nextRun, lastRun, priority, attempt, options, memory, fingerprint"
+    site.change(
+        f"INSERT INTO jobs (jobID, {columns}) WITH RECURSIVE numbers (n) AS"
+        " (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5099)"
+        f" SELECT jobID + 1000 + n, {columns} FROM jobs CROSS JOIN numbers WHERE jobID = {first}"
+    )
+    await site.rest()
+    found = (await site.ok("ListFailures"))["jobs"]
+    assert [(group["count"], group["unseen"], len(group["failures"])) for group in found] == [
+        (5_100, 5_100, LISTED_OF_GROUP),
+        (1, 1, 1),
+        (1, 1, 1),
+    ]
+    overview = await site.ok("Overview")
+    assert (overview["failed"], overview["unseen"]) == (5_102, 5_102)
+    page = re.sub(r"<[^>]*>", "", (await Bearer(site).get("/ui/failures")).body)
+    assert set(re.findall(r"[\d,]+ jobs?\b", page)) == {"5,100 jobs", "1 job"}
+    told = await asyncio.to_thread(run, "failure", "list", "--server", f"127.0.0.1:{site.port}", "-o", "json")
+    assert told.exit_code == 0, told.output
+    assert [group["count"] for group in json.loads(told.stdout)] == [5_100, 1, 1]

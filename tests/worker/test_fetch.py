@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from ipaddress import IPv4Address, ip_network
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,15 @@ from aiohttp.test_utils import TestServer
 from bedrock_worker.policy.program import FETCH_URL, PRIVATE_TOO
 from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report.outcome import TIMED_OUT, CompletedCommand, report_of
-from bedrock_worker.run.fetch_url import BODY_SHOWN_BYTES, REDIRECTS_MAX, is_own, is_public, main, perform
+from bedrock_worker.run.fetch_url import (
+    BODY_SHOWN_BYTES,
+    REDIRECTS_MAX,
+    AddressFilter,
+    is_own,
+    is_public,
+    main,
+    perform,
+)
 from pydantic import ValidationError
 
 from bedrockjobs.commands import FailJob, JobReply
@@ -323,6 +333,68 @@ def test_addresses_that_are_not_public(host: str) -> None:
 )
 def test_addresses_that_are(host: str) -> None:
     assert is_public(host)
+
+
+REACHABLE_V4 = ["192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24"]
+REACHABLE_V6 = ["2620:4f:8000::/48"]
+"""Special networks that IANA calls globally reachable."""
+
+SPECIAL_V4 = [
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+    *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+    *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32"),
+]
+SPECIAL_V6 = [
+    *("::/128", "::1/128", "::/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/32"),
+    *("2001:2::/48", "2001:10::/28", "2001:db8::/32", "3fff::/20", "5f00::/16", "fc00::/7"),
+    *("fe80::/10", "fec0::/10", "ff00::/8"),
+]
+"""All other networks of IANA's registries of special and multicast addresses."""
+
+
+def some_of(networks: list[str]) -> list[Any]:
+    """Return the first address of each network, one in its middle, and the last."""
+    found = map(ip_network, networks)
+    return [one[at] for one in found for at in {0, one.num_addresses // 2, one.num_addresses - 1}]
+
+
+def forms(address: IPv4Address) -> list[str]:
+    """Return an IPv4 address in each way in which it can be reached."""
+    high, low = divmod(int(address), 65_536)
+    inside = f"{high:x}:{low:x}"
+    return [str(address), f"::ffff:{address}", f"64:ff9b::{inside}", f"2002:{inside}::1"]
+
+
+def test_no_special_address_is_public_in_any_form() -> None:
+    special = [form for address in some_of(SPECIAL_V4) for form in forms(address)]
+    special += map(str, some_of(SPECIAL_V6))
+    assert [host for host in special if is_public(host)] == []
+    reachable = [form for address in some_of(REACHABLE_V4) for form in forms(address)]
+    reachable += map(str, some_of(REACHABLE_V6))
+    assert [host for host in reachable if not is_public(host)] == [], "a control"
+
+
+def test_an_address_of_this_machine_is_its_own_in_any_form() -> None:
+    for host in forms(IPv4Address("127.0.0.1")):
+        assert is_own(info(host)), host
+    for host in forms(IPv4Address("192.0.2.1")):
+        assert not is_own(info(host)), host
+
+
+def test_of_several_addresses_of_a_name_only_public_ones_are_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bedrock_worker.run.fetch_url.is_own", lambda _: False)
+    for hosts in permutations(["10.0.0.1", "93.184.216.34", "::ffff:127.0.0.1"]):
+        door = AddressFilter(private=False)
+        for host in hosts:
+            if "93." in host:
+                door.open_socket(info(host)).close()
+                assert not door.refused
+            else:
+                with pytest.raises(PermissionError):
+                    door.open_socket(info(host))
+                assert door.refused == host
 
 
 def info(host: str) -> Any:

@@ -63,7 +63,11 @@ REFUSED = tuple(
             "168.63.129.16/32",  # Azure's metadata service
             "192.0.0.0/24",  # IETF protocol assignments, including Oracle's metadata service
             "100.100.100.200/32",  # Alibaba's metadata service
+            "192.88.99.0/24",  # 6to4 relays (obsolete)
             "fec0::/10",  # site-local addresses
+            "100:0:0:1::/64",  # dummy prefix
+            "3fff::/20",  # documentation
+            "5f00::/16",  # segment routing
             "::/96",  # IPv4-compatible addresses (obsolete)
             "64:ff9b:1::/48",  # local-use NAT64
         ),
@@ -143,20 +147,31 @@ def is_public(host: str) -> bool:
     address = ip_address(host.partition("%")[0])
     if any(address in network for network in REFUSED) and getattr(address, "ipv4_mapped", None) is None:
         return False
-    if isinstance(address, IPv6Address):
-        inside = [address.ipv4_mapped, address.sixtofour]  # Teredo addresses are not public themselves
-        if address in NAT64:
-            inside.append(IPv4Address(int(address) & 0xFFFFFFFF))
-        if not all(is_public(str(one)) for one in inside if one is not None):
-            return False
-        if address.ipv4_mapped is not None:
-            return True
-    return address.is_global and not address.is_multicast
+    if not all(is_public(str(one)) for one in _embedded(address)):
+        return False
+    mapped = isinstance(address, IPv6Address) and address.ipv4_mapped is not None
+    return mapped or (address.is_global and not address.is_multicast)
+
+
+def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """Return the IPv4 addresses that an IPv6 address leads to; Teredo addresses are never public."""
+    if isinstance(address, IPv4Address):
+        return []
+    inside = [address.ipv4_mapped, address.sixtofour]
+    if address in NAT64:
+        inside.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return [one for one in inside if one is not None]
 
 
 def is_own(address: AddrInfoType) -> bool:
-    """Return whether an address belongs to this machine: the kernel then sends from the same address."""
-    family, _, _, _, where = address
+    """Return whether an address, or one embedded in it, belongs to this machine.
+
+    The kernel then sends from the same address.
+    """
+    family, kind, protocol, _, where = address
+    for inside in _embedded(ip_address(str(where[0]).partition("%")[0])):
+        if is_own((socket.AF_INET, kind, protocol, "", (str(inside), where[1]))):
+            return True
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(where)  # sends nothing
