@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from itertools import product
 from typing import Any
 
 import pytest
 
 from bedrockjobs.base.config import TYPOS_COMPARED_MAX
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS, Command
 from bedrockjobs.engine.submission import Submission
+from bedrockjobs.protocol.raw import RawParser, Request
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, post, request
 
@@ -428,6 +431,45 @@ def test_a_warning_costs_little_however_many_headers_there_are() -> None:
     headers = [f"retires{number}" for number in range(TYPOS_COMPARED_MAX)] + ["retires"]
     assert COMMANDS["CreateJob"].spelling_warning(headers) == ""
     assert COMMANDS["CreateJob"].spelling_warning(headers[1:]) != ""
+
+
+METHODS = [
+    "FOO",
+    "foo",
+    "CONNECT",
+    "M-SEARCH",
+    "CreateJob",
+    "Ping",
+    "!#$%&'*+-.^_`|~0",
+    "get",
+    "Post",
+    "QUERY",
+]
+TARGETS = ["/", "*", "a:1", "http://evil.example/x?y=1", "/CreateJob?name=a", "/" + "x" * 2_000]
+VERSIONS = ["HTTP/1.1", "HTTP/1.0", "HTTP/0.9", "HTTP/2", "HTTP/2.0", "HTTP/3", "http/1.1", "Http/1.1"]
+
+
+def parsed(head: str) -> Request:
+    """Return a request without a body, as the raw protocol reads it."""
+    parser = RawParser(Settings())
+    parser.feed(head.encode())
+    request = parser.next_request()
+    assert request is not None, head
+    return request
+
+
+def test_each_line_of_http_is_told_from_a_command() -> None:
+    for method, target, version in product(METHODS, TARGETS, VERSIONS):
+        for before, blank, end in (
+            ("", " ", "\r\n"),
+            ("\r\n", " ", " \r\n"),
+            ("", "\t", "\n"),
+            ("", "  ", "\n"),
+        ):
+            line = f"{before}{method}{blank}{target}{blank}{version}{end}"
+            assert parsed(f"{line}X: y\n\n").like_http, line
+    for line in ("CreateJob", "CreateJob HTTP", "CreateJob /", "Query: SELECT 1 AS HTTP;", "Ping HTTP/1.1x"):
+        assert not parsed(f"{line}\nname: HTTP/1.1\n\n").like_http, line
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,15 @@ from bedrockjobs.base.principal import (
     Scope,
     digest_of,
     is_whole,
+    net_of,
     new_token,
     roles_held,
 )
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine import access as module
 from bedrockjobs.engine.access import ADDRESSES_MAX, ADDRESSES_PER_GRANT_MAX, PROXIED_MAX, Access, is_local
-from bedrockjobs.job.rows import TokenRow
+from bedrockjobs.engine.events import TokensChanged
+from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.job.take_request import Names, TakeRequest
 from tests.conftest import START
 
@@ -198,6 +200,47 @@ def test_addresses_with_wrong_tokens_are_remembered_up_to_a_limit(access: Access
     assert codes(one_customers) == [403] * 10 + [429] * 2
     assert codes([f"::ffff:192.0.2.{number}" for number in range(12)]) == [403] * 12
     assert codes(["::ffff:192.0.2.77", "192.0.2.77"] * 6) == [403] * 10 + [429] * 2
+
+
+CUSTOMERS = [
+    ["192.0.2.1", "::ffff:192.0.2.1", "::FFFF:C000:201"],
+    ["2001:db8::1", "2001:db8::ffff:1", "2001:DB8:0:0:ffff:ffff:ffff:ffff", "2001:db8::2%eth0"],
+    ["192.0.2.2"],
+    ["2001:db8:0:1::1", "2001:db8:0:1::2"],
+    ["fe80::1%eth0", "fe80::2%eth1"],
+    ["unix"],
+]
+"""Addresses of which those of a line are one customer's: IPv4, IPv6 by /64, and mapped ones."""
+
+
+@pytest.mark.parametrize("mine", CUSTOMERS, ids=lambda mine: mine[0])
+def test_a_customer_with_many_addresses_ends_sessions_of_its_own(access: Access, mine: list[str]) -> None:
+    logins: list[LoginRow] = []
+    ended: list[str] = []
+
+    def write(act: Any, _: object) -> None:
+        if "gone" in act.keywords:
+            ended.append(act.keywords["gone"])
+            logins.append(
+                LoginRow(act.keywords["digest"], "right", "2026-01-01 00:00:00", "2100-01-01 00:00:00")
+            )
+            tokens = (row("right", RIGHT),)
+            access.event_handlers()[TokensChanged](TokensChanged(tokens, tuple(logins)))
+
+    access.write = write
+    for addresses in CUSTOMERS:
+        if addresses != mine:
+            access.log_in(access.by_token(RIGHT, addresses[0]), lambda _: True)
+    for address in mine * 3:
+        access.log_in(access.by_token(RIGHT, address), lambda _: True)
+    own = {login.digest for login in logins[len(CUSTOMERS) - 1 :]}
+    assert set(ended[len(CUSTOMERS) :]) <= own, "but for the first, which had none to end"
+
+
+def test_addresses_of_one_customer_count_as_one() -> None:
+    nets = [{net_of(address) for address in addresses} for addresses in CUSTOMERS]
+    assert [len(found) for found in nets] == [1] * len(CUSTOMERS)
+    assert len(set().union(*nets)) == len(CUSTOMERS)
 
 
 def test_people_behind_a_proxy_are_remembered_up_to_a_limit(access: Access) -> None:
