@@ -33,7 +33,7 @@ from bedrockjobs.definitions import (
     toml_entry,
     toml_text,
 )
-from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci, solid_queue, whenever
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
@@ -58,7 +58,7 @@ class _Wanted:
 
 @click.group("import", cls=Group)
 def import_() -> None:
-    """Import schedules from crontab, Cronken, castle-cron, FTL, LUCI or Kubernetes.
+    """Import schedules from crontab, Kubernetes, whenever, Solid Queue, Cronken, castle-cron, FTL or LUCI.
 
     \b
     bedrockjobs import crontab --system /etc/crontab
@@ -235,6 +235,56 @@ def import_luci(session: Session, /, file: str, **wanted: Any) -> None:
 def import_kubernetes(session: Session, /, file: str, zone: str, **wanted: Any) -> None:
     """Read CronJob manifests of Kubernetes: a YAML file, or what `kubectl get cronjobs -o yaml` prints."""
     _import(session, "kubernetes", file, wanted, lambda text: kubernetes.parse_kubernetes(text, zone=zone))
+
+
+_environment_option = click.option(
+    "--environment", default="production", show_default=True, metavar="NAME", help="Environment of Rails."
+)
+
+
+@import_.command("whenever")
+@click.option(
+    "--cron",
+    type=click.Choice(["debian", "cronie"]),
+    help="Which cron ran it; by default only lines that Debian's cron and cronie read alike are accepted.",
+)
+@click.option("--path", default="", metavar="DIR", help="The application's folder, where set :path is not.")
+@_environment_option
+@_zone_option
+@_reader
+def import_whenever(
+    session: Session,
+    /,
+    file: str,
+    cron: crontab.Cron | None,
+    path: str,
+    environment: str,
+    zone: str,
+    **wanted: Any,
+) -> None:
+    """Read config/schedule.rb of whenever: set, env, and every with command, rake, runner or script."""
+    _import(
+        session,
+        "whenever",
+        file,
+        wanted,
+        lambda text: whenever.parse_whenever(text, zone=zone, by=cron, path=path, environment=environment),
+    )
+
+
+@import_.command("solid-queue")
+@_environment_option
+@_zone_option
+@_reader
+def import_solid_queue(session: Session, /, file: str, environment: str, zone: str, **wanted: Any) -> None:
+    """Read config/recurring.yml of Solid Queue."""
+    _import(
+        session,
+        "solid-queue",
+        file,
+        wanted,
+        lambda text: solid_queue.parse_solid_queue(text, zone=zone, environment=environment),
+    )
 
 
 def _import(

@@ -228,6 +228,8 @@ CALLED: dict[str, str] = {
     "import ftl": "{ftl}",
     "import kubernetes": "{kubernetes}",
     "import luci": "{luci}",
+    "import solid-queue": "{recurring}",
+    "import whenever": "{whenever}",
     "outbox sql": "--dialect sqlite",
     "outbox list": "--from {outbox}",
     "outbox relay": "--from {outbox} --once",
@@ -287,6 +289,8 @@ FILES = {
     "luci": 'job { id: "a" schedule: "0 1/3 * * *" noop {} }\n',
     "nightly": "name: nightly\njobs: [{ref: a, name: lost/a}]\n",
     "settings": "[server]\nport = 8888\n",
+    "recurring": "a: {class: A, schedule: every hour}\n",
+    "whenever": "every :hour do\n  command 'x'\nend\n",
 }
 
 

@@ -28,6 +28,7 @@ PAGES = [
     "migrate-from-ftl",
     "migrate-from-luci",
     "migrate-from-kubernetes",
+    "migrate-from-rails",
 ]
 
 _PART = re.compile(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cli_fake import FakeServer, fake_server, run, sent
 
+from bedrockjobs.cli.import_ import import_
 from bedrockjobs.definitions import read
 
 NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": ["a"]}
@@ -182,7 +183,7 @@ def test_a_file_without_any_schedule_changes_nothing(server: FakeServer, folder:
     assert not Path("new.toml").exists()
 
 
-@pytest.mark.parametrize("kind", ["crontab", "cronken", "castle", "ftl", "luci", "kubernetes"])
+@pytest.mark.parametrize("kind", sorted(import_.commands))
 @pytest.mark.parametrize("text", ["[" * 50_000, "{" * 50_000, "a {" * 50_000, " " * 15_000_000], ids=range(4))
 def test_no_import_ends_in_a_traceback(server: FakeServer, folder: Path, kind: str, text: str) -> None:
     """Input that is too deep or too long gives an error message."""

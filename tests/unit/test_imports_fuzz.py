@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.cli.import_ import definitions_text
 from bedrockjobs.definitions import BadDefinitions, Format, read
-from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci, solid_queue, whenever
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from tests.effort import examples
 
@@ -165,6 +165,33 @@ PIECES: dict[str, list[str]] = {
         "items:\n",
         "kind: List\n",
     ],
+    "solid_queue": [
+        "production:\n",
+        "  a: {class: A, schedule: every hour, args: [1, {b: c}]}\n",
+        "  b: {command: x, schedule: at 5am every day}\n",
+        "  ",
+        "schedule: ",
+        "every 5 minutes",
+        "*/5 9-17 * * 1-5 UTC",
+        "class: A::B\n",
+        "&a ",
+        "*a",
+    ],
+    "whenever": [
+        "every 1.day, at: '4:30 am' do\n",
+        "every :hour do\n",
+        "every [:monday, '0 0 * * *'] do\n",
+        "rake 'a'\n",
+        'runner "A.b"\n',
+        "command 'x', output: nil\n",
+        "set :path, '/a'\n",
+        "env :A, 'b'\n",
+        "if x\n",
+        "end\n",
+        "# ",
+        "'",
+        '"#{',
+    ],
 }
 READERS: dict[str, Reader] = {
     "crontab": crontab.parse_crontab,
@@ -174,6 +201,8 @@ READERS: dict[str, Reader] = {
     "kotlin": lambda text: ftl.parse_ftl(text, file="a.kt"),
     "luci": luci.parse_luci,
     "kubernetes": kubernetes.parse_kubernetes,
+    "solid_queue": solid_queue.parse_solid_queue,
+    "whenever": lambda text: whenever.parse_whenever(text, path="/a"),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.definitions import read
-from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci, solid_queue, whenever
 from tests.pace import slowness
 
 LENGTH = SCHEDULE_FILE_CHARS_MAX // 8
@@ -93,6 +93,16 @@ CASES: dict[str, Callable[[], object]] = {
             + "], command: [x]"
         )
     ),
+    "solid queue, blanks": lambda: solid_queue.parse_solid_queue(
+        "a: {class: A, schedule: 'every" + fill(" ")
+    ),
+    "solid queue, words": lambda: solid_queue.parse_solid_queue(
+        "a: {class: A, schedule: '" + fill("in A/B ") + "'}"
+    ),
+    "whenever, quotes": lambda: whenever.parse_whenever(fill("'")),
+    "whenever, unended texts": lambda: whenever.parse_whenever(fill("\"#{'")),
+    "whenever, a list": lambda: whenever.parse_whenever("every [" + fill(":a, ")),
+    "whenever, words": lambda: whenever.parse_whenever(fill("do end ")),
     "toml, parts of a key": lambda: read("a" + fill(".a") + " = 1", "toml", "f"),
     "toml, quotes in a text": lambda: read('a = "' + fill('\\"'), "toml", "f"),
     "toml, quotes in a long text": lambda: read('a = """' + fill('""x'), "toml", "f"),
