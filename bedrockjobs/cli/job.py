@@ -5,10 +5,12 @@ The command classes validate the values, and the server decides what is allowed.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import click
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.config import (
     GRACE_S_DEFAULT,
@@ -17,7 +19,15 @@ from bedrockjobs.base.config import (
     WAIT_MS_DEFAULT,
     WAIT_MS_MAX,
 )
-from bedrockjobs.base.errors import NotFound, WrongState
+from bedrockjobs.base.errors import (
+    JobFailed,
+    JobNotEnded,
+    NoResult,
+    NotFound,
+    NoWorkerTakes,
+    WaitNeverEnds,
+    WrongState,
+)
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.base.wire import RawJSON
@@ -37,6 +47,7 @@ from bedrockjobs.cli.output import (
     write_wrapped,
 )
 from bedrockjobs.cli.session import (
+    FAILED,
     NOT_FOUND,
     TIMED_OUT,
     CommandRefused,
@@ -253,6 +264,30 @@ def show(session: Session, /, **_: Any) -> None:
     if session.form == "table" and record:
         record = _decisive_first(record, _reason(session, command.job_id, record))
     write_one(record, session.form)
+
+
+@job.command()
+@click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
+@click.option("--timeout", "timeout_s", type=Duration(), help="Give up after this time; exit status 124.")
+@server_options
+def wait(session: Session, /, job_id: str, timeout_s: float | None) -> None:
+    """Wait until a job has ended, and print its result.
+
+    The exit status is 0 if it succeeded, and 1 if it failed or was cancelled.
+    """
+    number = int(job_id_of(session, job_id))
+    with session.errors_shown(), warnings.catch_warnings():
+        warnings.simplefilter("always", NoWorkerTakes)
+        warnings.showwarning = lambda message, *_: click.echo(f"Note: {message}", err=True)
+        try:
+            run = session.client.wait_for_job(number, timeout_s)
+        except JobNotEnded as error:
+            raise Failure(str(error), TIMED_OUT) from None
+        except (JobFailed, NoResult, WaitNeverEnds) as error:
+            raise Failure(str(error), FAILED) from None
+    result = RawJSON("null" if run.result is None else jsontext.dump(run.result))
+    record = {"jobID": RawJSON(number), "runID": RawJSON(run.run_id), "status": run.status, "result": result}
+    write_one(record, session.form, f"Job {number} ended: {run.status}. Result: {result}")
 
 
 def _reason(session: Session, job_id: int, record: Record) -> str:

@@ -127,8 +127,14 @@ class Session:
 
     def send(self, command: Command[Any]) -> Response:
         """Send a command and return the answer; raises Refusal, or Failure if no server answers."""
-        try:
+        with self.errors_shown():
             return self._connected().exchange(command)
+
+    @contextmanager
+    def errors_shown(self) -> Iterator[None]:
+        """Raise the errors of a client as Refusal, or as Failure if no server answers."""
+        try:
+            yield
         except Forbidden as error:
             raise CommandRefused(error, advice="" if self._connected().has_token else NO_TOKEN) from None
         except CommandError as error:

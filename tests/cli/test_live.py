@@ -57,6 +57,27 @@ def test_retry_fail_and_revive(bedrockjobs: Program) -> None:
     assert shown(bedrockjobs, job_id)["state"] == "QUEUED"
 
 
+def test_wait_for_the_end_of_a_job(bedrockjobs: Program) -> None:
+    job_id = made(bedrockjobs, "expected")
+    late = bedrockjobs("job", "wait", "expected", "--timeout", "0.01")
+    assert (late.returncode, late.stdout) == (124, "")
+    assert f"job {job_id}" in late.stderr
+    assert bedrockjobs("call", "GetJob", "name=expected", "worker=w").returncode == 0
+    assert bedrockjobs("job", "finish", job_id, "--data", '{"rows":3}').returncode == 0
+    done = bedrockjobs("job", "wait", job_id)
+    assert (done.returncode, done.stdout) == (0, f'Job {job_id} ended: success. Result: {{"rows":3}}\n')
+    found = json.loads(bedrockjobs("job", "wait", job_id, "-o", "json").stdout)
+    assert (found["jobID"], found["status"], found["result"]) == (int(job_id), "success", {"rows": 3})
+
+    failing = made(bedrockjobs, "expected")
+    bedrockjobs("call", "GetJob", "name=expected", "worker=w")
+    assert bedrockjobs("job", "fail", failing, "--error", "disk full").returncode == 0
+    failed = bedrockjobs("job", "wait", failing)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "disk full" in failed.stderr
+    assert bedrockjobs("job", "wait", "no/such/job").returncode == 3
+
+
 def test_the_advice_of_the_alert_for_failed_jobs_works(bedrockjobs: Program) -> None:
     alerts = YAML(typ="safe").load(ROOT / "deploy/prometheus/alerts.yaml")
     rules = {rule["alert"]: rule for rule in alerts["groups"][0]["rules"]}

@@ -171,6 +171,7 @@ CALLED: dict[str, str] = {
     "job retry": "{running}",
     "job show": "{job}",
     "job update": "{job} --data {{}}",
+    "job wait": "{finished}",
     "workflow cancel": "{workflow}",
     "workflow create": "{nightly} --format yaml",
     "workflow list": "",
@@ -355,6 +356,11 @@ class Given(dict[str, str]):
         job = self._taken(new)
         self._done("job", "finish", str(job["jobID"]))
         return str(job["runID"])
+
+    def _finished(self, new: str) -> str:
+        job_id = self._running(new)
+        self._done("job", "finish", job_id)
+        return job_id
 
     def _failed(self, new: str) -> str:
         job = self._taken(new)
