@@ -18,6 +18,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.commands.schedules import SYNC_PROBLEMS_MAX
 from tests.conftest import Live
+from tests.effort import crossed
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 
@@ -524,6 +525,75 @@ async def test_a_schedule_of_another_source_is_taken_over_on_request(site: Site)
     assert await sync(site) == answer(), "the other source has it no longer, and does not remove it"
     code = await site.refused("SyncSchedules", source="new.toml", schedules=[spec("job")], takeOver=True)
     assert code == (405, "Name is taken")
+
+
+DOING = {
+    "waiting": (),
+    "triggered": ("trigger",),
+    "running": ("trigger", "take"),
+    "asked to stop": ("trigger", "take", "stop"),
+    "tried again": ("trigger", "take", "fail"),
+    "paused": ("pause",),
+    "paused while it runs": ("trigger", "take", "pause"),
+    "waiting for its lock": ("lock", "trigger"),
+}
+"""What a schedule does when it is removed, and how it comes to that."""
+
+REMOVED = {
+    "left out": [("src", False), ("src", True)],
+    "left out and put into another file": [("src", False), ("new", True)],
+    "put into a renamed file": [("new", True)],
+    "put into a renamed file and back": [("new", True), ("src", False), ("src", True), ("new", False)],
+    "left out twice": [("src", False), ("src", True), ("src", False), ("src", True)],
+}
+"""Ways to remove a schedule and to put it back: sources in order, and whether each has the schedule."""
+
+
+async def doing(site: Site, name: str, steps: tuple[str, ...]) -> dict[str, Any] | None:
+    """Bring a schedule to what it does; return its run if it is in progress."""
+    run: dict[str, Any] | None = None
+    for step in steps:
+        if step == "trigger":
+            await site.ok("TriggerJob", name=name)
+        elif step == "take":
+            run = await site.take(name)
+        elif step == "stop":
+            assert run is not None
+            await site.ok("TerminateRun", runID=run["runID"])
+        elif step == "fail":
+            assert run is not None
+            await site.fail(run, error="no")
+            run = None
+        elif step == "pause":
+            await site.ok("PauseJobs", name=name)
+        else:
+            await site.create(f"holds/{name}", lock=name)
+            await site.take(f"holds/{name}")
+    return run
+
+
+async def test_a_schedule_is_put_back_whatever_it_does(site: Site) -> None:
+    for number, (what, way) in enumerate(crossed(DOING, REMOVED)):
+        steps = DOING[what]
+        name, case = f"s{number}", f"{way}, {what}"
+        given = spec(name, retries=1, lock=name)
+        await sync(site, given)
+        run = await doing(site, name, steps)
+        for source, has in REMOVED[way]:
+            wanted = [{**given, "repeat": DAILY}] if has else []
+            found = await sync(site, *wanted, source=source, takeOver=True)
+            assert "problems" not in found, case
+        (row,) = await site.select(f"SELECT jobID, repeat, state FROM jobs WHERE name = '{name}'")
+        assert row["repeat"] == DAILY, case
+        assert (row["state"] == "RUNNING") == (run is not None), case
+        kept = [source for source, has in REMOVED[way] if has][-1]
+        assert (await site.options(row["jobID"]))["source"] == kept, case
+        if run is not None:
+            await site.finish(run)
+            assert await site.state(row["jobID"]) == "QUEUED", case
+        for source in ("src", "new"):
+            await sync(site, source=source)
+        assert await site.select(f"SELECT * FROM jobs WHERE name = '{name}'") == [], f"{case}: it is removed"
 
 
 OVER = "CRON 0 0 4 * * * 2026"
