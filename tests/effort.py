@@ -31,6 +31,7 @@ LONG = [
     "tests/reliability/test_io_faults.py",
     "tests/reliability/test_other_hands.py",
     "tests/reliability/test_soak.py",
+    "tests/reliability/test_workflows_killed.py",
     "tests/reliability/test_takeover.py",
     "tests/reliability/test_power.py",
     "tests/protocol/test_memory_storms.py",

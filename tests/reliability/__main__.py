@@ -3,10 +3,10 @@
 Kills a server under load repeatedly, by default with a new seed each night, prints the counts and
 exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults``) gives the server
 a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead,
-``--schedules 1000`` kills the server and the workers of schedules of every second, ``--soak 8h`` kills nobody
-and watches the memory and the descriptors of one server under load. ``--install`` installs the package as
-the README and the container's image do, and serves. ``--postgresql kills`` (any of
-``shared_night.ROUNDS``) has several servers on one PostgreSQL instead.
+``--schedules 1000`` kills the server and the workers of schedules of every second, ``--workflows 200`` those
+of random graphs, ``--soak 8h`` kills nobody and watches the memory and the descriptors of one server under
+load. ``--install`` installs the package as the README and the container's image do, and serves.
+``--postgresql kills`` (any of ``shared_night.ROUNDS``) has several servers on one PostgreSQL instead.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument(
         "--schedules", type=int, default=0, help="kills of schedules' server and workers, instead"
     )
+    parser.add_argument("--workflows", type=int, default=0, help="random graphs under kills, instead")
     parser.add_argument("--soak", metavar="TIME", help="a server under load for so long: 10m, 8h; instead")
     parser.add_argument("--install", action="store_true", help="install with each tool and serve, instead")
     parser.add_argument("--postgresql", choices=sorted(ROUNDS), help="what several servers do, instead")
@@ -53,6 +54,8 @@ def main() -> int:
         return _soak(options.soak)
     if options.power:
         return _power(options.power, options.seed)
+    if options.workflows:
+        return _workflows(options.workflows, options.seed, options.fault)
     if options.schedules:
         return _schedules(options.schedules, options.seed)
     faults = 0
@@ -74,6 +77,12 @@ def _schedules(kills: int, seed: int) -> int:
     from tests.reliability.schedule_storm import nightly
 
     return nightly(kills, seed)
+
+
+def _workflows(graphs: int, seed: int, fault: str) -> int:
+    from tests.reliability.workflow_storm import nightly
+
+    return nightly(graphs, seed, fault)
 
 
 def _install() -> int:

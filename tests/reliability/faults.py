@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bedrockjobs.engine.handlers import change, end, failing
+from bedrockjobs.engine.handlers import change, end, failing, graph
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.identifiers import Identifiers
@@ -23,6 +23,9 @@ DROPPED = 0.02
 
 BLIND = 0.02
 """Share of takes in which ``blind_take`` does not look at the state."""
+
+LOST_ENDS = 0.5
+"""Share of the ends of jobs of workflows that ``lost_ends`` throws away."""
 
 FORGOTTEN = 0.5
 """Share of resumed parents that ``forgotten_parent`` forgets."""
@@ -53,15 +56,20 @@ def answer_before_commit(seed: int) -> None:
 
 def dropped_commit(seed: int) -> None:
     """Roll back some transactions after their replies were sent."""
-    commit, dice = SQLiteEngine.commit, random.Random(seed)
+    dice = random.Random(seed)
+    _drop_commits(SQLiteEngine, lambda: dice.random() < DROPPED)
 
-    def dropping(self: SQLiteEngine) -> None:
-        if dice.random() < DROPPED:
+
+def _drop_commits(engine: Any, chosen: Callable[[], bool]) -> None:
+    commit = engine.commit
+
+    def dropping(self: Any) -> None:
+        if chosen():
             self.rollback()
         else:
             commit(self)
 
-    SQLiteEngine.commit = dropping  # type: ignore[method-assign]
+    engine.commit = dropping
 
 
 def blind_take(seed: int) -> None:
@@ -100,6 +108,47 @@ def forgotten_parent(seed: int) -> None:
         module.resume_parent = forgetful
 
 
+def late_start(seed: int) -> None:
+    """Start the jobs after one that has ended only in the commit of the next end."""
+    start_after, late = graph._start_after, list[int]()
+
+    def later(context: Any, job_id: int) -> None:
+        late.append(job_id)
+        if len(late) > 1:
+            start_after(context, late.pop(0))
+
+    graph._start_after = later
+
+
+def early_start(seed: int) -> None:
+    """Start all jobs after one that has ended, whatever else they wait for."""
+
+    def early(context: Any, job_id: int) -> None:
+        after = [each for each, _ in context.unit.records.waiting_after(job_id)]
+        context.unit.records.wait_in_workflow([(each, 0) for each in after])
+        graph.start(context, after)
+
+    graph._start_after = early
+
+
+def lost_ends(seed: int, engine: Any = SQLiteEngine) -> None:
+    """Roll back some ends of jobs of workflows after their replies were sent."""
+    moved, dice, lost = graph.moved, random.Random(seed), list[int]()
+
+    def losing(context: Any, job: Job, result: str | None) -> None:
+        moved(context, job, result)
+        if result is not None and dice.random() < LOST_ENDS:
+            lost.append(job.job_id)
+
+    def chosen() -> bool:
+        found = bool(lost)
+        lost.clear()
+        return found
+
+    graph.moved = losing
+    _drop_commits(engine, chosen)
+
+
 # --- with PostgreSQL -------------------------------------------------------------------------------------
 
 
@@ -107,15 +156,8 @@ def shared_dropped_commit(seed: int) -> None:
     """Roll back some units after their replies were sent."""
     from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 
-    commit, dice = PostgreSQLEngine.commit, random.Random(seed)
-
-    def dropping(self: PostgreSQLEngine) -> None:
-        if dice.random() < DROPPED:
-            self.rollback()
-        else:
-            commit(self)
-
-    PostgreSQLEngine.commit = dropping  # type: ignore[method-assign]
+    dice = random.Random(seed)
+    _drop_commits(PostgreSQLEngine, lambda: dice.random() < DROPPED)
 
 
 def _without(words: str, *names: str) -> None:
@@ -125,6 +167,23 @@ def _without(words: str, *names: str) -> None:
     for name in names:
         assert words in QUERIES[name]
         QUERIES[name] = QUERIES[name].replace(words, "")
+
+
+def shared_lost_ends(seed: int) -> None:
+    """Roll back some ends of jobs of workflows after their replies were sent."""
+    from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
+
+    lost_ends(seed, PostgreSQLEngine)
+
+
+def unlocked_workflows(seed: int) -> None:
+    """End jobs of a workflow without its lock, in units that take so long that they overlap."""
+    from bedrockjobs.store.postgresql.statements import QUERIES
+
+    _without(" FOR UPDATE", "lock_workflows", "lock_workflow")
+    QUERIES["lock_workflows"] = QUERIES["lock_workflows"].replace(
+        " ORDER BY", f" AND pg_sleep({SLOW_S}) IS NOT NULL ORDER BY"
+    )
 
 
 def unlocked_takes(seed: int) -> None:
@@ -222,6 +281,11 @@ FAULTS: dict[str, Callable[[int], None]] = {
 """Faults of a queue, on any database that the simulation and the kills have."""
 
 OTHERS: dict[str, Callable[[int], None]] = {
+    "late start": late_start,
+    "early start": early_start,
+    "lost ends": lost_ends,
+    "shared lost ends": shared_lost_ends,
+    "unlocked workflows": unlocked_workflows,
     "tick lost": lambda seed: forgetful.tick_lost(),
     "tick twice": lambda seed: forgetful.tick_twice(),
     "shared dropped commit": shared_dropped_commit,
@@ -234,4 +298,4 @@ OTHERS: dict[str, Callable[[int], None]] = {
     "endless units": endless_units,
     "endless patience": endless_patience,
 }
-"""Faults of schedules, and of servers that share a database."""
+"""Faults of workflows, of schedules, and of servers that share a database."""

@@ -18,6 +18,7 @@ from tests.reliability.shared_stall import stall
 from tests.reliability.shared_storm import SharedStorm
 from tests.reliability.shared_ticks import TickStorm
 from tests.reliability.shared_work import Waits, followed, lifecycles, share
+from tests.reliability.workflow_storm import BATCH, several
 
 NOTIFICATION_S = 0.05
 """Maximum of the 99th percentile of waits while notifications work, on an otherwise idle machine."""
@@ -115,6 +116,7 @@ ROUNDS = {
     "stalls": Round(stalls, 20, 5),
     "failovers": Round(failovers, 500, 100),
     "cuts": Round(cuts, 10_000, 10_000),
+    "workflows": Round(several, 200, BATCH),
 }
 
 
