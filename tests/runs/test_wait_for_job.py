@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from bedrock_worker import job
+from bedrock_worker import chain, group, job
 
 from bedrockjobs import (
     AsyncClient,
@@ -244,7 +245,7 @@ async def test_results_of_many_are_kept(live: Live, client: AsyncClient) -> None
 def test_a_result_is_kept_for_an_hour_unless_its_job_says_otherwise() -> None:
     """In every way of enqueuing; a schedule's runs are kept as those of any other."""
 
-    def f() -> None: ...
+    def f(x: object = None) -> None: ...
 
     sent: list[object] = []
 
@@ -254,12 +255,25 @@ def test_a_result_is_kept_for_an_hour_unless_its_job_says_otherwise() -> None:
             raise NotFound
 
     for keep, more in ((RESULT_KEPT_S, {}), (86_400, {"keep": "1d"}), (5, {"keep": 5})):
-        function = job("foo", **more)(f).using(client=Fake())
-        for act in (function.enqueue, lambda g=function: g.enqueue_many([{}])):
-            with pytest.raises(NotFound):
-                act()
-            command: Any = sent.pop()
-            assert (command.jobs[0] if hasattr(command, "jobs") else command).keep == keep
+        for function, said in (
+            (job("foo", **more)(f).using(client=Fake()), bool(more)),
+            (job("foo")(f).using(client=Fake(), **more), bool(more)),
+            (job("foo", keep="7d")(f).using(client=Fake(), **{"keep": keep, **more}), True),
+            (job("foo", keep="7d")(f).using(keep=keep).using(client=Fake()), True),
+        ):
+            one, other = function.s(), function.s()
+            ways: list[Callable[[], object]] = [
+                function.enqueue,
+                lambda g=function: g.enqueue_many([{}]),
+                *(partial(each.start, client=Fake()) for each in (one, chain(one, other), group(one, other))),
+            ]
+            for act in ways:
+                with pytest.raises(NotFound):
+                    act()
+                command: Any = sent.pop()
+                made = command.jobs if hasattr(command, "jobs") else [command]
+                whole = hasattr(command, "jobs") and hasattr(command, "name")  # kept for a day as a whole
+                assert {each.keep for each in made} == {None if whole and not said else keep}
     with pytest.raises(NotFound):
         job("foo")(f).using(client=Fake()).schedule("0 0 * * *")
     assert sent.pop().schedules[0].keep is None  # type: ignore[attr-defined]
