@@ -115,9 +115,9 @@ def test_the_example_shop(player: Player, tmp_path: Path) -> None:
 
 def test_the_page_on_functions(player: Player, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    assert player.write_files(HOW_TO / "python-functions.md") == ["app/jobs.py"]
+    assert player.write_files(HOW_TO / "python-functions.md") == ["app/jobs.py", "albums.py"]
     with worker(player, folder, "app.jobs"):
-        assert player.play(HOW_TO / "python-functions.md") == 1
+        assert player.play(HOW_TO / "python-functions.md") == 4
 
 
 def test_the_page_on_workflows(player: Player, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_arguments_become_data_and_come_back(args: tuple[Any, ...], kwargs: Any,
     arguments = Arguments(many)
     assert arguments.to_data(args, kwargs) == data
     names = dict(zip(("number", "share"), args, strict=False))
-    assert arguments.of_data(data, repeats=False) == {**names, **kwargs}
+    assert arguments.of_data(data, again=False) == {**names, **kwargs}
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_which_functions_are_called_with_the_job(function: Callable[..., Any], t
 
 def test_the_last_result_and_the_mark_of_mocked_jobs_are_no_arguments() -> None:
     arguments = Arguments(with_nothing)
-    assert arguments.of_data({"mockRequest": True}, repeats=False) == {}
-    assert arguments.of_data({"result": 5}, repeats=True) == {}
+    assert arguments.of_data({"mockRequest": True}, again=False) == {}
+    assert arguments.of_data({"result": 5}, again=True) == {}
     with pytest.raises(WrongArguments, match="unexpected keyword argument 'result'"):
-        arguments.of_data({"result": 5}, repeats=False)
+        arguments.of_data({"result": 5}, again=False)
 
 
 def test_annotations_that_cannot_be_read_count_as_left_out() -> None:
@@ -374,7 +374,7 @@ def test_nothing_is_given_that_would_arrive_as_something_else(kind: Any, value: 
         assert said.startswith("x")
         assert words in said or "expected" in said or "valid" in said
     else:
-        assert Arguments(function).of_data(json.loads(json.dumps(data)), repeats=False) == {"x": value}
+        assert Arguments(function).of_data(json.loads(json.dumps(data)), again=False) == {"x": value}
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_annotations_bring_back_what_json_does_not_have(kind: Any, value: Any) -
 
     function.__annotations__ = {"x": kind}
     data = json.loads(json.dumps(Arguments(function).to_data((value,), {})))
-    assert Arguments(function).of_data(data, repeats=False) == {"x": value}
+    assert Arguments(function).of_data(data, again=False) == {"x": value}
 
 
 def test_the_words_on_what_json_would_change() -> None:

@@ -119,13 +119,13 @@ class Arguments:
         plain = json.loads(json.dumps(arguments), parse_float=_number)
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
-    def of_data(self, data: Mapping[str, Any], *, repeats: bool) -> dict[str, Any]:
+    def of_data(self, data: Mapping[str, Any], *, again: bool) -> dict[str, Any]:
         """Return the arguments in a job's data, converted to the annotated types; raises WrongArguments.
 
-        The mark of mocked jobs, and the last result of a job that ``repeats``, are not arguments.
+        The mark of mocked jobs, and the last result of a job that runs ``again``, are not arguments.
         """
         own = self._signature.parameters
-        dropped = {MOCK, RESULT} if repeats else {MOCK}
+        dropped = {MOCK, RESULT} if again else {MOCK}
         arguments = {name: value for name, value in data.items() if name in own or name not in dropped}
         return {name: _value_of(value, kind, name) for name, kind, value in self.bound((), arguments)}
 

@@ -70,6 +70,8 @@ class CurrentRun:
         """
         self._read_job, self._report_progress = read_job, report_progress
         self._counts: dict[str, int] = {}
+        self.has_children = False
+        """Whether the run has created children of its job, which then runs again after they have ended."""
 
     @cached_property
     def job(self) -> Job:

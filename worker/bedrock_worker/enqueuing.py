@@ -41,7 +41,7 @@ from typing import (
 )
 
 from bedrock_worker.arguments import RESULT, Arguments, WrongArguments
-from bedrock_worker.current import Job
+from bedrock_worker.current import Job, current_run
 
 if TYPE_CHECKING:
     from bedrock_worker.workflows import PartialSignature, Signature
@@ -339,7 +339,7 @@ class _Declared(Generic[P, R]):
         data = json.loads(json.dumps(self._data(args, kwargs)))
         if self.arguments.takes_job:
             return self.function(Job(0, self.pattern, data, 1, 0, datetime.fromtimestamp(0, UTC), {}))
-        return self.function(**self.arguments.of_data(data, repeats=False))
+        return self.function(**self.arguments.of_data(data, again=False))
 
     def _handle(self, job_id: int, *, created: bool) -> Handle[R]:
         return Handle(job_id, self.arguments, self._blocking, created=created)
@@ -406,6 +406,9 @@ class _Declared(Generic[P, R]):
             options = with_first_run(options)
         except ValueError as error:
             raise _refused(self, "Malformed delay", str(error)) from None
+        parent_id = options.get("parent_job_id")
+        if parent_id and parent_id == (run := current_run()).job_id:
+            run.has_children = True
         return {**options, "name": name, **({"data": data} if data else {})}
 
     def _scheduling(self, expression: str, data: dict[str, Any]) -> SyncSchedules:

@@ -305,7 +305,7 @@ def _call_with_data(
     """Call a function with the job's data; return what it returns, and what adds its value to the data."""
     repeats = bool(job.fields.get("repeat"))
     try:
-        values = arguments.of_data(job.data, repeats=repeats)
+        values = arguments.of_data(job.data, again=repeats or job.attempt > 1)
     except OtherArguments as error:
         raise Unfit(f"the job's data is for another version of the function: {error}") from None
     except WrongArguments as error:
@@ -315,7 +315,8 @@ def _call_with_data(
         value = arguments.result_to_json(returned)
         if value is None:
             return None
-        result = job.data if repeats else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
+        runs_again = repeats or current_run().has_children
+        result = job.data if runs_again else {MOCK: job.data[MOCK]} if MOCK in job.data else {}
         return {**result, RESULT: value}
 
     return function(**values), finish
