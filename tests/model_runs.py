@@ -90,7 +90,8 @@ class Runs(Workflows):
             lost = counted and lost_runs(row.data) >= LOST_RUNS_MAX
             crashed = any(glob(pattern, row.name) for pattern in self.crash_patterns)
             if lost or crashed:
-                row.error = "Its name is on the crash list" if crashed else "Lost too often"
+                if row.workflow:
+                    row.error = "Its name is on the crash list" if crashed else "Lost too often"
                 self.fail(row)
                 continue
             return self._dequeue(row, options.worker, leased=options.heartbeat)

@@ -88,8 +88,8 @@ def fail_permanently(context: Context, job: Job, event: Transition) -> None:
     _record(context, "failed", job, job.memory.error or "")
 
 
-def make_failed(context: Context, job: Job, event: Transition) -> None:
-    """Make a job FAILED by ``event``, and update its family.
+def make_failed(context: Context, job: Job, event: Transition, error: str = "") -> None:
+    """Make a job FAILED by ``event``, and update its family; ``error`` is the reason if it has no error.
 
     A broadcast job, or one whose schedule was removed, is deleted and leaves only its run.
 
@@ -100,7 +100,7 @@ def make_failed(context: Context, job: Job, event: Transition) -> None:
         context.save(lifecycle.move(failed, event, "leaves only its run"))
     else:
         context.save(lifecycle.move(failed, event))
-    _record(context, "failed", job, job.memory.error or "")
+    _record(context, "failed", job, error or job.memory.error or "")
     families.cancel_unstarted_children(context, job)
     resume_parent(context, job.parent_job_id)
 

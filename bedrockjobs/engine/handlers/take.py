@@ -264,7 +264,9 @@ def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick |
         if crashes or lost_runs(job) >= LOST_RUNS_MAX:
             reason = "Its name is on the crash list" if crashes else "Lost too often"
             runs.close(context, job, "timeout", error="Failed instead of handed out again")
-            make_failed(context, job.noting(error=reason), "crash")
+            # Bedrock's jobs have no error then; jobs of workflows pass theirs on.
+            noted = job.noting(error=reason) if job.memory.workflow else job
+            make_failed(context, noted, "crash", reason)
         elif not job.repeat or not ticks.is_schedule(job):
             return job, False
         else:
