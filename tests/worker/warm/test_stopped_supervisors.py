@@ -172,10 +172,13 @@ async def stops_in_one_way(made, way, stops):
             assert report.verb == "FinishJob", (way, stop, report.given)
         assert worker.returncode is None
         left = [stop for stop in stops if not beyond_help(stop)]
-        for stop in left:
+        # One after the other, as none can begin while another one stops the watchdog again and again.
+        for count, stop in enumerate(sorted(left, key=lambda stop: stop.endswith("for ever")), 1):
             await begin(server, stop, f"left {stop}")
-        # Some are killed at once: their guard, or the watchdog, had been resumed before.
-        await until(lambda: len([*folder.glob("left *[a-z]")]) + len(server.reports) - number >= len(left))
+            # Some are killed at once: their guard, or the watchdog, had been resumed before.
+            await until(
+                lambda count=count: len([*folder.glob("left *[a-z]")]) + len(server.reports) - number >= count
+            )
         found = {path.name: pids(path.name) for path in folder.glob("left *[a-z]")}
         worker.kill()
         with suppress(TimeoutError):
