@@ -282,7 +282,7 @@ class _Judge:
                 "taken by nobody", f"{missing} of {len(needy)} lost hand-outs have no lost answer"
             )
         self.report.counts["hand-outs lost with their answer"] = len(needy)
-        self.report.counts["takes without an answer"] = sum(map(len, self._blanks.values()))
+        self.report.counts["jobs asked for without an answer"] = sum(possible.values())
 
     def _explain_with_lost_answers(self, family: Family, ops: list[Op], needy: list[list[int]]) -> Verdict:
         """Explain a family by takes with lost replies: by one, else by two for each life of the server."""
