@@ -63,7 +63,7 @@ class WaitingFront:
         self, clock: Clock, settings: Settings, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None
     ) -> None:
         """Listen at first need, on duplicates of ``sockets`` or at the address of the settings."""
-        # Nothing but refusals is within reach, so who asks, and by which name, does not matter.
+        # It only refuses, so checks of the caller, and settings for them, are not needed.
         self._settings = settings.model_copy(
             update={"insecure": True, "trusted_proxies": "", "proxy_user_header": ""}
         )

@@ -4,7 +4,7 @@ Kills a server under load repeatedly, by default with a new seed each night, pri
 exits 1 if there was any fault. ``--fault "answer before commit"`` (any of ``faults``) gives the server
 a fault first: the run must then fail. ``--power 20000`` rebuilds the disk after so many power cuts instead,
 ``--schedules 1000`` kills the server and the workers of schedules of every second, ``--workflows 200`` those
-of random graphs, ``--soak 8h`` kills nobody and watches the memory and the descriptors of one server under
+of random graphs, ``--soak 8h`` kills nothing and watches the memory and the descriptors of one server under
 load. ``--install`` installs the package as the README and the container's image do, and serves.
 ``--postgresql kills`` (any of ``shared_night.ROUNDS``) has several servers on one PostgreSQL instead.
 """

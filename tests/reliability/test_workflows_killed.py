@@ -33,7 +33,7 @@ def check(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
     assert counts["kills at an end"], report
     assert counts["kills during a run"], report
     assert counts["workers killed"], report
-    # These were found running by nobody, and their jobs were taken again.
+    # The workers of these runs were dead, and their jobs were taken again.
     assert counts["requeued"] >= counts["kills during a run"] + counts["workers killed"], report
 
 

@@ -1,4 +1,4 @@
-"""What happened to a job is told as it was: in its order, also within one moment, and of those who did it."""
+"""The history of a job: in the order of events, also within one moment, and with the right actors."""
 
 from __future__ import annotations
 

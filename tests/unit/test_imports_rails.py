@@ -1,4 +1,4 @@
-"""whenever and Solid Queue: their own rules in small, what becomes of a job, and what is refused."""
+"""Imports from whenever and Solid Queue, compared with small versions of their rules; and what is refused."""
 
 from __future__ import annotations
 

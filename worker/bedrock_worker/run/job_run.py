@@ -22,7 +22,7 @@ from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.report import outcome
 from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.kernel import NEVER
-from bedrock_worker.run.loop_client import EndedForAnother, LoopProcesses, LoopRun
+from bedrock_worker.run.loop_client import FOLDER_BYTES, EndedForAnother, LoopProcesses, LoopRun
 from bedrock_worker.run.pipes import Mask
 from bedrock_worker.run.pooled import NeverBegan, PooledRun
 from bedrock_worker.run.process import CannotStart, ChildProcess, Warm, pooled_run
@@ -89,9 +89,6 @@ class Lease:
 
 
 RESULT_FILE = "result.json"
-
-FOLDER_BYTES = 8
-"""Random bytes in the name of a run's folder, so that nobody can create it first."""
 
 OnLine = Callable[[str, str], bool]
 """Called with a stream's name and a line; returns whether the line is output, not progress."""

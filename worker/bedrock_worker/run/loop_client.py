@@ -35,7 +35,7 @@ CANCEL_S = 1.0
 """Time for a run that is to be killed to handle its cancellation: a kill would end all runs on the loop."""
 
 FOLDER_BYTES = 8
-"""Random bytes in the name of the process's folder, so that nobody can create it first."""
+"""Random bytes in the name of a folder, so that another user cannot create it first."""
 
 
 class EndedForAnother(Exception):
