@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bedrockjobs.base.wire import wire_name
@@ -10,7 +12,7 @@ from bedrockjobs.commands import ALL, Command, Reply
 from bedrockjobs.commands.base import Parameters
 from bedrockjobs.commands.options import OPTIONS
 from docs.generator import NOTE
-from docs.generator.markdown import Tables, code, table
+from docs.generator.markdown import code, table
 
 _INTRO = """\
 # Commands
@@ -18,13 +20,14 @@ _INTRO = """\
 Names and values of parameters are the same everywhere: as header lines of the
 [Bedrock protocol](protocol.md), as members of the JSON object of `POST /<Command>`, as `key=value` of
 `bedrockjobs call`, and, in snake_case, as arguments of the Python classes in `bedrockjobs`
-(`CreateJob(name=…, job_priority=…)`).
+(`CreateJob(name=…, job_priority=…)`). `/docs` of every server lets you try them.
 
-Every command also has `connection` and `timeout`: see [Waiting](protocol.md#waiting). Refusals that any
-command can return (`402 Missing …`, `402 Malformed …`, limits, a full or failing server) are listed with
-the [errors](errors.md); each command lists its own.
+Every command also has `connection` and `timeout`: see [Waiting](protocol.md#waiting). What several commands
+share comes once: their [parameters](#shared-parameters) and their [refusals](#shared-refusals). Refusals
+that any command can return (`402 Missing …`, `402 Malformed …`, limits, a full or failing server) are
+listed with the [errors](errors.md).
 
-Where a command is executed:
+Each command says where it is executed:
 
 * **write**: in a transaction; answered after its commit.
 * **read**: on a read-only connection.
@@ -33,36 +36,79 @@ Where a command is executed:
 
 If the reply is lost, the clients send a **repeatable** command again."""
 
+_PARAMETERS = """\
+## Shared parameters
+
+They mean the same in every command that names them."""
+
+_REFUSALS = """\
+## Shared refusals"""
+
 _SHARED = ("connection", "timeout")
 
 _DONE_BY = {"writer": "write", "reader": "read", "presence": "memory", "at once": "at once"}
 
+Row = tuple[str, str, str, str]
+
 
 def page() -> str:
     """Return the page."""
-    index = table(
-        ("command", "what it does", "executed", "repeatable"),
-        (
-            (
-                f"[{kind.__name__}](#{kind.__name__.lower()})",
-                kind.sentence(),
-                _DONE_BY[kind.where],
-                "yes" if kind.repeatable else "no",
-            )
-            for kind in ALL
-        ),
+    rows = {kind: parameters(kind) for kind in ALL}
+    counts = Counter(row for found in rows.values() for row in found)
+    often = {row[0]: row for row, count in reversed(counts.most_common()) if count > 1}
+    shared = [row for row in counts if row in often.values()]
+    users: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for kind in ALL:
+        for refusal in _refusals(kind):
+            users[refusal].append(kind.__name__)
+    common = {refusal: names for refusal, names in users.items() if len(names) > 1}
+    return (
+        "\n\n".join(
+            [
+                NOTE,
+                _INTRO,
+                *_index(),
+                *(_section(kind, rows[kind], shared, common) for kind in ALL),
+                _PARAMETERS,
+                table(("parameter", "type", "default", "meaning"), shared),
+                _REFUSALS,
+                table(
+                    ("refusal", "when", "commands"),
+                    ((*refusal, ", ".join(names)) for refusal, names in sorted(common.items())),
+                ),
+            ]
+        )
+        + "\n"
     )
-    tables = Tables(("parameter", "type", "default", "meaning"))
-    return "\n\n".join([NOTE, _INTRO, index, *(_section(kind, tables) for kind in ALL)]) + "\n"
 
 
-def _section(kind: type[Command[Any]], tables: Tables) -> str:
-    parts = [f"## {kind.__name__}", kind.sentence()]
-    rows = parameters(kind)
-    parts.append(tables.text(kind.__name__, rows) if rows else "No parameters.")
+def _index() -> Iterator[str]:
+    """Yield a line of links for each group of commands."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for kind in ALL:
+        groups[kind.group].append(f"[{kind.__name__}](#{kind.__name__.lower()})")
+    yield "\n".join(f"* **{group}**: {', '.join(links)}" for group, links in groups.items())
+
+
+def _refusals(kind: type[Command[Any]]) -> list[tuple[str, str]]:
+    return [(code(f"{number} {reason}"), when) for number, reason, when in kind.all_refusals()]
+
+
+def _section(
+    kind: type[Command[Any]],
+    rows: Sequence[Row],
+    shared: Sequence[Row],
+    common: Mapping[tuple[str, str], Sequence[str]],
+) -> str:
+    repeatable = ", repeatable" if kind.repeatable else ""
+    parts = [f"## {kind.__name__}", f"{kind.sentence()} *{_DONE_BY[kind.where].capitalize()}{repeatable}.*"]
+    own = [row for row in rows if row not in shared]
+    if own:
+        parts.append(table(("parameter", "type", "default", "meaning"), own))
+    if others := [row[0] for row in rows if row in shared]:
+        parts.append(f"**{'Also' if own else 'Parameters'}:** {', '.join(others)}.")
     parts.append(f"**Reply:** {_reply(kind.reply)}")
-    refusals = [(code(f"{number} {reason}"), when) for number, reason, when in kind.all_refusals()]
-    if refusals:
+    if refusals := [refusal for refusal in _refusals(kind) if refusal not in common]:
         parts.append(table(("refusal", "when"), refusals))
     parts.append(f"**Example:** {code(_json(kind.example.request))} returns {_answer(kind)}.")
     return "\n\n".join(parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -13,8 +14,9 @@ from bedrock_worker.cli import main as worker
 from bedrockjobs.cli import main as bedrockjobs
 from bedrockjobs.cli.call import CommandGroup
 from bedrockjobs.cli.serve import Setting
+from bedrockjobs.commands import ALL
 from docs.generator import NOTE
-from docs.generator.markdown import Tables, code, table
+from docs.generator.markdown import code, table
 
 _INTRO = """\
 # Command line
@@ -33,11 +35,20 @@ have their own names, listed with the [settings](settings.md); those of `bedrock
 
 ## Common options
 
-Commands that talk to a server have these options, which their tables leave out:"""
+Commands that talk to a server have these options. The sections below leave them out:"""
 
-_COMMON_NOTE = "It also has the [common options](#common-options)."
+_SHARED = """\
+## Shared options
+
+Several commands have these; their sections only name them:"""
 
 _HEADERS = ("option", "meaning", "default")
+
+_SHARED_BY = 3
+"""Commands with the same option from which on it is described once."""
+
+_NAMED_FROM = 2
+"""Options with the text of a parameter from which on a link to the parameters replaces their rows."""
 
 Row = tuple[str, str, str]
 
@@ -47,9 +58,48 @@ def page() -> str:
     commands = [*_walked(bedrockjobs, "bedrockjobs"), *_walked(worker, "bedrock-worker")]
     counts = Counter(row for command, _ in commands for row in _rows(command))
     common = [row for row, count in counts.items() if count > len(commands) / 2]
-    tables = Tables(_HEADERS)
-    sections = [_section(command, path, common, tables) for command, path in commands]
-    return "\n\n".join([NOTE, _INTRO, table(_HEADERS, common), *sections]) + "\n"
+    often = {
+        row[0]: row
+        for row, count in reversed(counts.most_common())
+        if count >= _SHARED_BY and row not in common and not _explained_by(row)
+    }
+    shared = [row for row in counts if row in often.values()]
+    sections = [_section(command, path, common, shared) for command, path in commands]
+    tables = [table(_HEADERS, common), _SHARED, table(_HEADERS, shared)]
+    return "\n\n".join([NOTE, _INTRO, *tables, *sections]) + "\n"
+
+
+@cache
+def _parameters() -> dict[str, set[str]]:
+    """Return the commands that have a parameter, by the words of its description."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for kind in ALL:
+        for field in kind.model_fields.values():
+            found[_words(field.description or "")].add(kind.__name__)
+    return found
+
+
+def _words(text: str) -> str:
+    """Return a description without what differs between an option and its parameter."""
+    text = re.sub(r"(?<=\.) (?:@file and - \(stdin\) are read|UTC, ISO 8601 .*)\.$", "", text)
+    return re.sub(r"[^a-z0-9.]", "", text.lower())
+
+
+def _explained_by(row: Row) -> set[str]:
+    """Return the commands of the protocol with a parameter that has the description of an option."""
+    return _parameters().get(_words(row[1]), set())
+
+
+def _by_command(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield commands of the protocol that explain several of these options, with the options."""
+    left = [row for row in rows if _explained_by(row)]
+    while left:
+        counts = Counter(name for row in left for name in sorted(_explained_by(row)))
+        name, count = counts.most_common(1)[0]
+        if count < _NAMED_FROM:
+            return
+        yield name, [row for row in left if name in _explained_by(row)]
+        left = [row for row in left if name not in _explained_by(row)]
 
 
 def _walked(command: click.Command, path: str) -> Iterator[tuple[click.Command, str]]:
@@ -59,17 +109,17 @@ def _walked(command: click.Command, path: str) -> Iterator[tuple[click.Command, 
             yield from _walked(inner, f"{path} {name}")
 
 
-def _section(command: click.Command, path: str, common: list[Row], tables: Tables) -> str:
+def _section(command: click.Command, path: str, common: list[Row], shared: list[Row]) -> str:
     parts = [f"## {path}", _usage(command, path)]
     parts += _paragraphs(command.help or "")
-    rows = _rows(command)
-    has_common = set(common) <= set(rows)
-    if has_common:
-        rows = [row for row in rows if row not in common]
-    if rows:
-        parts.append(tables.text(path, rows))
-    if has_common:
-        parts.append(_COMMON_NOTE)
+    rows = [row for row in _rows(command) if row not in common]
+    named = [*_by_command([row for row in rows if row not in shared])]
+    elsewhere = [*shared, *(row for _, options in named for row in options)]
+    if own := [row for row in rows if row not in elsewhere]:
+        parts.append(table(_HEADERS, own))
+    parts += [f"As in [{name}](commands.md#{name.lower()}): {_flags(options)}." for name, options in named]
+    if also := [row for row in rows if row in shared]:
+        parts.append(f"Also: {_flags(also)}.")
     if any(isinstance(parameter, Setting) for parameter in command.params):
         parts.append("Its further options are the [settings](settings.md).")
     epilog = command.epilog
@@ -80,19 +130,24 @@ def _section(command: click.Command, path: str, common: list[Row], tables: Table
     return "\n\n".join(part for part in parts if part)
 
 
+def _flags(rows: Sequence[Row]) -> str:
+    """Return the names of options, without their values."""
+    return ", ".join(code(row[0].strip("`").split(" ")[0].removesuffix(",")) for row in rows)
+
+
 def _rows(command: click.Command) -> list[Row]:
     own = [parameter for parameter in command.params if not isinstance(parameter, Setting)]
     return [row for row in map(_row, own) if row is not None]
 
 
 def _usage(command: click.Command, path: str) -> str:
-    words = [path, "[OPTIONS]"]
-    for parameter in command.params:
-        if isinstance(parameter, click.Argument):
-            words.append(parameter.metavar or (parameter.name or "").upper())
-    if isinstance(command, click.Group):
-        words.append("COMMAND …")
-    return f"```\n{' '.join(words)}\n```"
+    """Return how a command is called, empty if it takes options alone or is a group."""
+    arguments = [
+        parameter.metavar or (parameter.name or "").upper()
+        for parameter in command.params
+        if isinstance(parameter, click.Argument)
+    ]
+    return f"```\n{' '.join([path, '[OPTIONS]', *arguments])}\n```" if arguments else ""
 
 
 def _row(parameter: click.Parameter) -> Row | None:

@@ -11,7 +11,7 @@ from types import FunctionType, MethodType
 from typing import Any, ForwardRef
 
 import bedrockjobs
-from bedrockjobs.base.errors import BedrockjobsError
+from bedrockjobs.base.errors import ERRORS, BedrockjobsError
 from bedrockjobs.commands import ALL, Reply
 from bedrockjobs.commands.base import Parameters
 from docs.generator import NOTE
@@ -47,10 +47,13 @@ The items of lists in commands: `CreateJobs(jobs=[JobSpec(name="mail"), JobSpec(
 _ERRORS = """\
 ## Errors
 
-All are a `BedrockjobsError`; `NoWorkerTakes` is a warning. [Errors](errors.md) says which refusal raises
-which class."""
+All are a `BedrockjobsError`; `NoWorkerTakes` is a warning. The classes of refusals are listed with the
+[errors](errors.md), by their code."""
 
 _PACKAGES = ("bedrockjobs", "bedrock_worker")
+
+_AWAITED = re.compile(r"(?:like `\w+`, without blocking|, like `\w+\.\w+`)\.$|^Return the asyncio handle")
+"""How the docstring of a method ends that does what another one does, without blocking."""
 
 
 class _Bare:
@@ -69,16 +72,10 @@ def page() -> str:
     """Return the page."""
     shown: dict[tuple[type, str], str] = {}
     sections = [f"## {module}\n\n{about}\n\n{_names(module, shown)}" for module, about in _MODULES.items()]
-    commands = table(
-        ("command", "reply", "meaning"),
-        (
-            (
-                f"[`{kind.__name__}`](commands.md#{kind.__name__.lower()})",
-                code(kind.reply.__name__),
-                _first(kind),
-            )
-            for kind in sorted(ALL, key=lambda kind: kind.__name__)
-        ),
+    commands = ", ".join(
+        f"[{code(kind.__name__)}](commands.md#{kind.__name__.lower()})"
+        + (f" → {code(kind.reply.__name__)}" if kind.reply.model_fields else "")
+        for kind in sorted(ALL, key=lambda kind: kind.__name__)
     )
     parts = table(
         ("class", "meaning"),
@@ -95,7 +92,7 @@ def page() -> str:
         (
             (code(kind.__name__), ", ".join(code(base.__name__) for base in kind.__bases__), _first(kind))
             for kind in _public()
-            if issubclass(kind, (BedrockjobsError, Warning)) and kind is not BedrockjobsError
+            if issubclass(kind, (BedrockjobsError, Warning)) and kind not in (BedrockjobsError, *ERRORS)
         ),
     )
     return "\n\n".join([NOTE, _INTRO, *sections, _COMMANDS, commands, _PARTS, parts, _ERRORS, errors]) + "\n"
@@ -132,13 +129,17 @@ def _entry(name: str, value: Any, shown: dict[tuple[type, str], str]) -> str:
         _text(value),
     ]
     if isinstance(value, type):
-        rows, others = [], []
+        rows, others, awaited = [], [], []
         for owner, member, text in _members(value):
-            if shown.setdefault((owner, member), name) == name:
-                rows.append((code(f"{member}{_shape(value, member)}"), text))
-            else:
+            if shown.setdefault((owner, member), name) != name:
                 others.append((member, shown[owner, member]))
+            elif _AWAITED.search(text):
+                awaited.append(member)
+            else:
+                rows.append((code(f"{member}{_shape(value, member)}"), text))
         parts.append(table(("member", "meaning"), rows) if rows else "")
+        if awaited:
+            parts.append(f"To be awaited, otherwise alike: {', '.join(map(code, awaited))}.")
         if others:
             parts.append(f"As in `{others[0][1]}`: {', '.join(code(member) for member, _ in others)}.")
     return "\n\n".join(filter(None, parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +30,8 @@ seconds. Settings with a ↻ are read again on HUP; others need a restart."""
 _CONSTANTS = """\
 ## Fixed limits
 
-Parts of the protocol, the same on every server. A command that exceeds one is refused with its name."""
+The same on every server. A command that exceeds one is refused with its name. The reason for each is in
+[config.py](../../bedrockjobs/base/config.py)."""
 
 _UNITS = {"chars": "characters", "bytes": "bytes", "ms": "ms", "s": "s"}
 
@@ -50,8 +52,11 @@ def page() -> str:
         ),
     )
     constants = table(
-        ("constant", "value", "meaning and reason"),
-        ((code(name), _value(name, value), reason) for name, value, reason in constants_of_config()),
+        ("constant", "value", "meaning"),
+        (
+            (code(name), _value(name, value), _meaning(reason))
+            for name, value, reason in constants_of_config()
+        ),
     )
     return "\n\n".join([NOTE, _INTRO, settings, _CONSTANTS, constants]) + "\n"
 
@@ -65,6 +70,12 @@ def constants_of_config() -> Iterator[tuple[str, Any, str]]:
         name = statement.targets[0].id
         if name.isupper() and isinstance(reason, ast.Expr) and isinstance(reason.value, ast.Constant):
             yield name, getattr(config, name), " ".join(str(reason.value.value).split())
+
+
+def _meaning(reason: str) -> str:
+    """Return what a constant limits, without the reason for its value."""
+    found = re.match(r"(?:`[^`]*`|[^`])+?(?=[.;:](?: |$))", reason.replace("``", "`"))
+    return f"{found[0]}." if found else reason
 
 
 def _default(name: str, default: Any) -> str:
