@@ -560,10 +560,6 @@ of a millisecond."""
 SCANNED_EACH = 10
 """The same for each requested job, if that is more."""
 
-TAKE_RETRIES_MAX = 10
-"""Retries of a take whose candidates were locked by other servers: in 50,000 takes, two retries sufficed for
-all but one or none."""
-
 TAKEN_AT_ONCE = 8
 """Jobs that a take on PostgreSQL locks in addition to its access set: each query costs a round trip."""
 

@@ -14,7 +14,13 @@ from typing import cast
 
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, SEARCH_S_MAX, WAIT_MS_DEFAULT, WAIT_MS_MAX
+from bedrockjobs.base.config import (
+    BATCH_ANSWER_BYTES_MAX,
+    LOCK_WAIT_S_MAX,
+    SEARCH_S_MAX,
+    WAIT_MS_DEFAULT,
+    WAIT_MS_MAX,
+)
 from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, CreateJobs
@@ -26,14 +32,21 @@ from bedrockjobs.engine.handlers.failing import set_aside
 from bedrockjobs.engine.maintenance import Done, Maintenance
 from bedrockjobs.engine.rate_limits import RateLimiter
 from bedrockjobs.engine.row_access import perform_for
-from bedrockjobs.engine.submission import CancelWait, InternalCommand, Outcome, RequeueUndelivered, Submission
+from bedrockjobs.engine.submission import (
+    CancelWait,
+    InternalCommand,
+    Outcome,
+    RequeueUndelivered,
+    Submission,
+    refusal_of,
+)
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiters import Waiter, WaiterGroup, Waiting, oldest_of, poll
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.quarantine import hold_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
-from bedrockjobs.store.base import AccessPlan, Engine, RowDamaged, StoreError, Unit
+from bedrockjobs.store.base import AccessPlan, Engine, RowDamaged, StoreConflict, StoreError, Unit
 from bedrockjobs.store.peers import SharedUnit
 
 log = logging.getLogger(__name__)
@@ -204,8 +217,13 @@ class Batch:
                     size += len(outcome.body)
                 else:
                     self._park(work, submission, outcome.waits_for, searching=outcome.searching)
-            elif type(outcome) is take.LockedElsewhere and submission.may_retry():
-                work.again = [*work.again, submission]
+            elif type(outcome) is take.LockedElsewhere:
+                if not self.may_wait:
+                    outcomes.append((submission, Unavailable("Server is stopping", "try again in a moment")))
+                elif submission.may_retry(self._settings.unit_s_max + LOCK_WAIT_S_MAX):
+                    work.again = [*work.again, submission]
+                else:  # longer than a server may keep rows locked; 404 would say that there are no jobs
+                    outcomes.append((submission, refusal_of(StoreConflict())))
             elif outcome is not None:
                 outcomes.append((submission, outcome))
             if waiting.count and (news.jobs or news.wakes_all or len(events) != work.heard):

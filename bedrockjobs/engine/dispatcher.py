@@ -309,6 +309,7 @@ class Dispatcher:
     async def drain(self) -> None:
         """Refuse new commands, execute the queued ones, and answer the waiters."""
         self._draining, self._batch.may_wait = True, False
+        self._later.end_pauses()
         self._outage.give_up()
         if not await self._ending.last_units(self._busy_with):
             self.cut_off = self._broken = True

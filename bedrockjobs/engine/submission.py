@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bedrockjobs.base.config import TAKE_RETRIES_MAX
 from bedrockjobs.base.errors import CommandError, ServerFault, Unavailable
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.commands import Command
@@ -40,8 +39,11 @@ RETRIES_AT_ONCE = 2
 """How often a take is retried without a pause."""
 
 RETRY_S = 0.00025
-"""Base of the backoff: the first pause is 2 ms and each next one twice as long, half a second in total. The
-server that locked a job may get no CPU for a while; ten transactions of another take milliseconds."""
+"""Base of the backoff: the first pause is 2 ms and each next one twice as long. The server that locked a job
+may get no CPU for a while; ten transactions of another take milliseconds."""
+
+RETRY_S_MAX = 0.25
+"""The longest pause: a quarter of a second matters to nobody whose job is held up for longer than that."""
 
 
 class Submission:
@@ -67,6 +69,8 @@ class Submission:
     overtakes = False
     """Whether it is read in parallel to the writer; later commands of its client wait for the reply."""
     tries = 0
+    paused_s = 0.0
+    """Sum of the pauses between these tries."""
     many = 0
     """Number of names asked for if it is large enough for the separate queue, else 0."""
     template: Command[Any]
@@ -91,15 +95,16 @@ class Submission:
     def parked(self) -> None:
         """Note that the command waits: it is not executed again, only its reply is outstanding."""
 
-    def may_retry(self) -> bool:
-        """Count a take that found only locked rows; return True if it should be retried."""
+    def may_retry(self, limit_s: float) -> bool:
+        """Count a take that found only locked rows; return True unless the pauses exceed ``limit_s``."""
         self.tries += 1
-        return self.tries <= TAKE_RETRIES_MAX and not self.gone
+        self.paused_s += self.pause_s
+        return self.paused_s <= limit_s and not self.gone
 
     @property
     def pause_s(self) -> float:
-        """Return the backoff before the next attempt: zero at first, then doubling."""
-        return RETRY_S * 2**self.tries if self.tries > RETRIES_AT_ONCE else 0.0
+        """Return the backoff before the next attempt: zero at first, then doubling up to a limit."""
+        return min(RETRY_S * 2**self.tries, RETRY_S_MAX) if self.tries > RETRIES_AT_ONCE else 0.0
 
     @property
     def matters(self) -> bool:
@@ -129,7 +134,7 @@ class DelayedTakes:
     def __init__(self, send: Callable[[Submission], object]) -> None:
         """Pass each take to ``send`` after its pause."""
         self._send = send
-        self._some: set[Submission] = set()
+        self._some: dict[Submission, asyncio.TimerHandle] = {}
 
     def __bool__(self) -> bool:
         """Return True if any take is pausing."""
@@ -137,12 +142,16 @@ class DelayedTakes:
 
     def add(self, some: Sequence[Submission]) -> None:
         """Schedule the retry of some takes."""
-        self._some |= {*some}
         for one in some:
-            asyncio.get_running_loop().call_later(one.pause_s, self._resend, one)
+            self._some[one] = asyncio.get_running_loop().call_later(one.pause_s, self._resend, one)
+
+    def end_pauses(self) -> None:
+        """Retry all takes now."""
+        for one in [*self._some]:
+            self._resend(one)
 
     def _resend(self, one: Submission) -> None:
-        self._some.discard(one)
+        self._some.pop(one).cancel()
         self._send(one)
 
 

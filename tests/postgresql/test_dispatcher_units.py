@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from time import monotonic
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import TAKE_RETRIES_MAX
+from bedrockjobs.base.config import LOCK_WAIT_S_MAX
 from bedrockjobs.base.errors import NotFound, Unavailable
-from bedrockjobs.engine import submission
+from bedrockjobs.base.settings import Settings
+from bedrockjobs.engine import batch, submission
 from bedrockjobs.engine.handlers.context import Answer
-from bedrockjobs.engine.submission import RETRIES_AT_ONCE, RETRY_S, Outcome
+from bedrockjobs.engine.submission import RETRIES_AT_ONCE, RETRY_S, RETRY_S_MAX, Outcome, Submission
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.postgresql import heads, takes
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -24,6 +25,9 @@ from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
 from tests.postgresql.live import Live, until
 
 Servers = Callable[[int], list[Server]]
+
+LOOKS = 20
+"""At how many looks a take finds its job: a server without processor time keeps it locked for long."""
 
 
 @pytest.fixture
@@ -114,9 +118,10 @@ async def test_a_take_that_was_passed_over_looks_again(
     await live.ask(c.CreateJob(name="a"))
     other = Server(CLUSTER.another(), "document")
     other.opened(c.GetJob(name="a"))
-    opened = counted_units(live, monkeypatch, lambda unit: unit == 3 and other.store.rollback())
+    opened = counted_units(live, monkeypatch, lambda unit: unit == LOOKS and other.store.rollback())
+    monkeypatch.setattr(submission, "RETRY_S", 0.0)
     assert '"jobID":1,' in body(await live.ask(c.GetJob(name=name)))
-    assert len(opened) == 3
+    assert len(opened) == LOOKS
     other.store.close()
 
 
@@ -124,7 +129,7 @@ async def test_a_take_that_does_not_look_again_is_sent_away(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control of the test above."""
-    monkeypatch.setattr(submission, "TAKE_RETRIES_MAX", 0)
+    monkeypatch.setattr(takes.Takes, "skipped_locked", lambda *_: False)
     await live.ask(c.CreateJob(name="a"))
     other = Server(CLUSTER.another(), "document")
     other.opened(c.GetJob(name="a"))
@@ -132,40 +137,49 @@ async def test_a_take_that_does_not_look_again_is_sent_away(
     other.store.close()
 
 
-async def test_it_does_so_ten_times_at_most(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "RETRY_S", 0.0)  # or time asks for units meanwhile
+def test_a_take_looks_again_for_longer_than_a_server_may_keep_rows_locked() -> None:
+    """It does so with pauses, so that who has the job gets a turn."""
+    limit_s = Settings().unit_s_max + LOCK_WAIT_S_MAX
+    take, pauses = Submission(), []
+    while take.may_retry(limit_s):
+        pauses.append(take.pause_s)
+    assert pauses[: RETRIES_AT_ONCE + 1] == [0.0] * RETRIES_AT_ONCE + [RETRY_S * 2 ** (RETRIES_AT_ONCE + 1)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == RETRY_S_MAX
+    assert limit_s - RETRY_S_MAX < sum(pauses) <= limit_s == 7
+
+
+async def test_a_take_of_jobs_that_stay_locked_is_refused_as_busy(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """404 would say that there are no jobs."""
+    monkeypatch.setattr(batch, "LOCK_WAIT_S_MAX", 0.1 - Settings().unit_s_max)
     await live.ask(c.CreateJob(name="a"))
-    other = Server(CLUSTER.another(), "document")
-    other.opened(c.GetJob(name="a"))
-    opened = counted_units(live, monkeypatch, lambda _: None)
-    outcomes = await asyncio.gather(live.ask(c.GetJob(name="a")), live.ask(c.CreateJob(name="b")))
-    assert isinstance(outcomes[0], NotFound)
-    assert str(outcomes[0]) == str(NotFound("No job found"))
+    with closing(CLUSTER.another()) as store:
+        Server(store, "document").opened(c.GetJob(name="a"))
+        outcomes = await asyncio.gather(live.ask(c.GetJob(name="a")), live.ask(c.CreateJob(name="b")))
+    assert isinstance(outcomes[0], Unavailable)
+    assert outcomes[0].reason == "Database busy"
     assert isinstance(outcomes[1], Answer)
-    assert len(opened) == 1 + TAKE_RETRIES_MAX == 11
-    other.store.close()
 
 
-async def test_it_pauses_so_that_who_has_the_job_gets_a_turn(live: Live) -> None:
-    await live.ask(c.CreateJob(name="a"))
-    other = Server(CLUSTER.another(), "document")
-    other.opened(c.GetJob(name="a"))
-    began = monotonic()
-    assert isinstance(await live.ask(c.GetJob(name="a")), NotFound)
-    pauses = [RETRY_S * 2**look for look in range(RETRIES_AT_ONCE + 1, TAKE_RETRIES_MAX + 1)]
-    assert monotonic() - began >= sum(pauses) > 0.4
-    other.store.close()
-
-
-async def test_a_server_that_stops_waits_for_those_who_pause() -> None:
+async def test_a_server_that_stops_lets_nobody_pause_for_a_job_that_is_locked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     live = Live(CLUSTER.engine(SystemClock()))
-    await live.ask(c.CreateJob(name="a"))
-    other = Server(CLUSTER.another(), "document")
-    other.opened(c.GetJob(name="a"))
-    asked = live.send(c.GetJob(name="a"))
-    await live.stop()
-    assert isinstance(asked.result(), NotFound)
-    other.store.close()
+    try:
+        await live.ask(c.CreateJob(name="a"))
+        with closing(CLUSTER.another()) as store:
+            Server(store, "document").opened(c.GetJob(name="a"))
+            opened = counted_units(live, monkeypatch, lambda _: None)
+            asked = live.send(c.GetJob(name="a"))
+            await until(lambda: len(opened) > RETRIES_AT_ONCE)
+            await live.dispatcher.drain()
+            refused = asked.result()
+    finally:
+        await live.stop()
+    assert isinstance(refused, Unavailable)
+    assert refused.reason == "Server is stopping"
 
 
 @pytest.mark.parametrize("name", ["a", "b,a", "a*"])
@@ -188,13 +202,41 @@ async def test_a_job_that_came_since_the_unit_began_is_worth_another_look(
     other.store.close()
 
 
+HINDERED: dict[str, list[c.Command[Any]]] = {
+    "later": [c.CreateJob(name="a", first_run="2100-01-01 00:00:00")],
+    "lock": [
+        *(c.CreateJob(name="a", lock="l") for _ in range(3)),
+        c.GetJob(name="a", worker="w", heartbeat=True),
+    ],
+    "pause": [c.CreateJob(name="a"), c.PauseJobs(name="a*")],
+    "running": [
+        *(c.CreateJob(name="a") for _ in range(2)),
+        c.SetLimit(name="a", running=1),
+        c.GetJob(name="a", worker="w", heartbeat=True),
+    ],
+    "starts": [
+        *(c.CreateJob(name="a") for _ in range(2)),
+        c.SetLimit(name="a", starts="1/1h"),
+        c.GetJob(name="a"),
+    ],
+    "key": [
+        *(c.CreateJob(name="a", concurrency_key="k", concurrency_limit=1) for _ in range(2)),
+        c.GetJob(name="a", worker="w", heartbeat=True),
+    ],
+}
+"""Commands after which a job is there that nobody has locked, and that a worker cannot take."""
+
+
+@pytest.mark.parametrize("why", HINDERED)
 async def test_a_take_for_which_there_is_nothing_looks_once(
-    live: Live, monkeypatch: pytest.MonkeyPatch
+    why: str, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await live.ask(c.CreateJob(name="a", first_run="2100-01-01 00:00:00"))
+    for command in HINDERED[why]:
+        await live.ask(command)
     opened = counted_units(live, monkeypatch, lambda _: None)
-    assert isinstance(await live.ask(c.GetJob(name="a")), NotFound)
-    assert len(opened) == 1
+    for number, name in enumerate(("a", "b,a", "a*", "*"), 1):
+        assert isinstance(await live.ask(c.GetJob(name=name, worker="w")), NotFound)
+        assert len(opened) == number, name
 
 
 async def test_a_worker_that_is_drained_does_not_look_again(
