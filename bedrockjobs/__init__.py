@@ -23,15 +23,16 @@ _VALUES = {"EMPTIED": "bedrockjobs.commands.options"}
 """Public names that are not classes, and their modules."""
 
 
-def _classes(home: str) -> dict[str, type]:
-    """Return the public classes of a module."""
-    found = vars(import_module(home))
-    public = found.get("__all__", found)
-    return {
-        name: value
-        for name, value in found.items()
-        if name in public and isinstance(value, type) and value.__module__.startswith("bedrockjobs.")
-    }
+def _class(home: str, name: str) -> type | None:
+    """Return the class with a name that a module, or a module of that package, declares."""
+    value = getattr(import_module(home), name, None)
+    return value if isinstance(value, type) and value.__module__.startswith(home) else None
+
+
+def _all() -> list[str]:
+    names = {name for home in _HOMES for name in getattr(import_module(home), "__all__", ())}
+    names |= set(vars(import_module(_HOMES[0])))
+    return sorted({*_VALUES, *(name for name in names if any(_class(home, name) for home in _HOMES))})
 
 
 if not TYPE_CHECKING:  # hides __getattr__ from type checkers, so that they reject unknown names
@@ -39,17 +40,14 @@ if not TYPE_CHECKING:  # hides __getattr__ from type checkers, so that they reje
     def __getattr__(name: str) -> Any:
         """Load a public name at first use."""
         if name == "__all__":
-            return sorted({*_VALUES, *(name for home in _HOMES for name in _classes(home))})
-        if name in _VALUES:
-            globals()[name] = getattr(import_module(_VALUES[name]), name)
-            return globals()[name]
-        if not name.startswith("_"):
-            for home in _HOMES:
-                found = _classes(home).get(name)
-                if found is not None:
-                    globals()[name] = found
-                    return found
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return _all()
+        found = None if name not in _VALUES else getattr(import_module(_VALUES[name]), name)
+        if found is None and not name.startswith("_"):
+            found = next(filter(None, (_class(home, name) for home in _HOMES)), None)
+        if found is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found
 
     def __dir__() -> list[str]:
         """List the public names."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 from uuid import uuid4
 
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import OUTBOX_AGAIN_S, OUTBOX_AGAIN_S_MAX, OUTBOX_LOOK_S
 from bedrockjobs.base.errors import (
     BedrockjobsError,
@@ -22,7 +22,7 @@ from bedrockjobs.base.errors import (
     InvalidArgument,
     Unauthenticated,
 )
-from bedrockjobs.base.wire import after_seconds, stamped, timestamp_ms
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.client import Client, shared_client
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.store import outbox as tables

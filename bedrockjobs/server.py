@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import dateutil.parser  # noqa: F401 - otherwise the first request with such a date would wait for it
+
 from bedrockjobs import pages as browser
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, SystemClock

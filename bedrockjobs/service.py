@@ -17,12 +17,11 @@ from typing import Any
 
 from bedrockjobs import views as reading
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, timestamp
 from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
 from bedrockjobs.base.principal import READING_TOKEN, Principal, Scope
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.commands import (
     ALL,
     Command,

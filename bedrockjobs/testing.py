@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, Self
 
 from bedrock_worker.run.in_test import Enqueued, Jobs, capture, eager, run_due_jobs
 
-from bedrockjobs.base.clock import WORDS, StandingClock, seconds_of
+from bedrockjobs.base.clock import WORDS, StandingClock, moment_of, seconds_of, timestamp_ms
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, timestamp_ms
 from bedrockjobs.client import Client
 from bedrockjobs.commands import AdvanceClock
 

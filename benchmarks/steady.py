@@ -34,8 +34,8 @@ from pages import fill
 from results import table, verdict, write_machine, write_section
 from served import Served
 
+from bedrockjobs.base.clock import timestamp
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp
 
 SIZES = (1_000, 1_000_000)
 CONNECTIONS = 4

@@ -20,9 +20,8 @@ from zlib import crc32
 import psycopg
 import pytest
 
-from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.clock import ManualClock, timestamp_ms
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.effort import PROFILE
 from tests.postgresql.cluster import CLUSTER, SCHEMA

@@ -1,6 +1,7 @@
-"""The only source of time, and durations as text. No other module asks the operating system for the time.
+"""The only source of time, and timestamps and durations as text.
 
-Times are aware UTC datetimes here; the database and the wire carry them as text (``wire.timestamp``).
+No other module asks the operating system for the time. Times are aware UTC datetimes; the database and the
+wire carry them as text (``timestamp``).
 """
 
 from __future__ import annotations
@@ -134,6 +135,39 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 DAY_S = 86_400
+
+
+# Timestamps.
+
+
+SECONDS = len("2026-11-21 03:29:56")
+"""Length of a timestamp down to whole seconds."""
+
+
+def timestamp(moment: datetime) -> str:
+    """Return the timestamp of a datetime, as in the database and on the wire: ``2026-11-21 03:29:56``."""
+    return moment.isoformat(" ", "seconds")[:SECONDS]
+
+
+def timestamp_ms(moment: datetime) -> str:
+    """Return the timestamp of a datetime with milliseconds: ``2026-11-21 03:29:56.332``."""
+    return moment.isoformat(" ", "milliseconds")[:23]
+
+
+def after_seconds(moment: str, seconds: float) -> str:
+    """Return the timestamp some seconds later, or the last or first timestamp if that is out of range."""
+    try:
+        return timestamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
+    except OverflowError:
+        return "9999-12-31 23:59:59" if seconds > 0 else "0001-01-01 00:00:00"
+
+
+def moment_of(text: str) -> datetime:
+    """Return the aware UTC datetime of a stored timestamp."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+# Durations.
 
 
 def days_text(seconds: float) -> str:

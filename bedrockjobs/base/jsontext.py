@@ -48,6 +48,12 @@ for _opening, _closing in ("[]", "{}"):
     _STEP[ord(_opening)], _STEP[ord(_closing)] = 1, -1
 
 
+class RawJSON(str):
+    """A JSON value as it was spelled inside a larger JSON text."""
+
+    __slots__ = ()
+
+
 def check(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
     """Raise ValueError unless a text is JSON that may be stored.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bedrockjobs.base.wire import differ_by_typo
+from bedrockjobs.base.vocabulary import differ_by_typo
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class WholeNumber(click.IntRange):
@@ -65,6 +67,8 @@ def unknown_option(error: click.NoSuchOption) -> click.NoSuchOption:
 
 def runner() -> asyncio.Runner:
     """Return a runner for the event loop, with uvloop if it is installed."""
+    import asyncio  # most commands need no event loop
+
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""The statuses of runs and the kinds of events."""
+"""The words of the wire: statuses of runs, kinds of events, and what people see instead; typos."""
 
 from __future__ import annotations
 
@@ -68,3 +68,35 @@ def unknown_kind(kinds: list[str]) -> str:
             near = get_close_matches(kind, sorted(EVENT_KINDS), 1)
             return f"{kind[:40]} is unknown{f', did you mean {near[0]}?' if near else ''}"
     return ""
+
+
+CALLED = {"frozen": "lost", "PAUSED": "waiting for other jobs", "fired": "ran"}
+"""Display names of values on the wire that people see under another name."""
+
+_MEANT = {words: word for word, words in CALLED.items()}
+
+
+def called(word: str) -> str:
+    """Return the display name of a state, a status or an outcome."""
+    return CALLED.get(word, word)
+
+
+def meant(name: str) -> str:
+    """Return the value on the wire for a display name."""
+    return _MEANT.get(name.lower(), name)
+
+
+def differ_by_typo(name: str, known: str) -> bool:
+    """Return whether two names differ by one typo: a character added, missing, replaced, or swapped."""
+    if abs(len(name) - len(known)) > 1 or len(set(name) ^ set(known)) > 2:
+        return False
+    start = _common(name, known)
+    end = _common(name[start:][::-1], known[start:][::-1])
+    left, right = name[start : len(name) - end], known[start : len(known) - end]
+    return max(len(left), len(right)) <= 1 or (len(left) == 2 and left == right[::-1])
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the common prefix."""
+    both = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(both) if left != right), min(len(one), len(other)))

@@ -11,13 +11,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
-from dateutil import parser as dateutil_parser
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from bedrockjobs.base import json_schemas, jsontext
-from bedrockjobs.base.clock import offset_seconds_of
+from bedrockjobs.base.clock import after_seconds, offset_seconds_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     DATA_BYTES_MAX,
     DURATION_S_MAX,
@@ -32,40 +31,9 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.errors import BY_CODE, ERROR_TYPE_CHARS_MAX, BadArguments, CommandError, InvalidCommand
 from bedrockjobs.base.json_schemas import SchemaType
+from bedrockjobs.base.jsontext import RawJSON
 
-# Display names of some values on the wire, and rewording of pydantic's messages; the same everywhere.
-
-
-CALLED = {"frozen": "lost", "PAUSED": "waiting for other jobs", "fired": "ran"}
-"""Display names of values on the wire that people see under another name."""
-
-_MEANT = {words: word for word, words in CALLED.items()}
-
-
-def called(word: str) -> str:
-    """Return the display name of a state, a status or an outcome."""
-    return CALLED.get(word, word)
-
-
-def meant(name: str) -> str:
-    """Return the value on the wire for a display name."""
-    return _MEANT.get(name.lower(), name)
-
-
-def differ_by_typo(name: str, known: str) -> bool:
-    """Return whether two names differ by one typo: a character added, missing, replaced, or swapped."""
-    if abs(len(name) - len(known)) > 1 or len(set(name) ^ set(known)) > 2:
-        return False
-    start = _common(name, known)
-    end = _common(name[start:][::-1], known[start:][::-1])
-    left, right = name[start : len(name) - end], known[start : len(known) - end]
-    return max(len(left), len(right)) <= 1 or (len(left) == 2 and left == right[::-1])
-
-
-def _common(one: str, other: str) -> int:
-    """Return the length of the common prefix."""
-    both = zip(one, other, strict=False)
-    return next((at for at, (left, right) in enumerate(both) if left != right), min(len(one), len(other)))
+# Rewording of pydantic's messages; the same everywhere.
 
 
 _BOUNDS = {
@@ -102,12 +70,6 @@ class Spliced:
     """Marks a field whose value is passed on as JSON text, without parsing it."""
 
 
-class RawJSON(str):
-    """A JSON value as it was spelled inside a larger JSON text."""
-
-    __slots__ = ()
-
-
 class Escaped(str):
     """A raw header's value after unescaping; ``sent`` is the text before."""
 
@@ -130,36 +92,6 @@ class Escaped(str):
         return str(self)
 
 
-# Timestamps.
-
-
-SECONDS = len("2026-11-21 03:29:56")
-"""Length of a timestamp down to whole seconds."""
-
-
-def timestamp(moment: datetime) -> str:
-    """Return the timestamp of a datetime, as in the database and on the wire: ``2026-11-21 03:29:56``."""
-    return moment.isoformat(" ", "seconds")[:SECONDS]
-
-
-def timestamp_ms(moment: datetime) -> str:
-    """Return the timestamp of a datetime with milliseconds: ``2026-11-21 03:29:56.332``."""
-    return moment.isoformat(" ", "milliseconds")[:23]
-
-
-def after_seconds(moment: str, seconds: float) -> str:
-    """Return the timestamp some seconds later, or the last or first timestamp if that is out of range."""
-    try:
-        return timestamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
-    except OverflowError:
-        return "9999-12-31 23:59:59" if seconds > 0 else "0001-01-01 00:00:00"
-
-
-def moment_of(text: str) -> datetime:
-    """Return the aware UTC datetime of a stored timestamp."""
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
-
-
 _PLAIN_STAMP = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d{3})?)?")
 _DATE_EXPECTED = "a date like 2026-11-21 03:29:56 (UTC) or ISO 8601 with a zone, from year 1 to 9999"
 _DEFAULTS = (datetime(2000, 1, 1), datetime(2005, 6, 15))
@@ -172,6 +104,8 @@ def _stored_timestamp(text: str) -> str:
         return text if len(text) > 10 else f"{text} 00:00:00"
     if not text[:1].isalnum() or "\0" in text:  # the parser would ignore it: -2026 is not 2026
         raise ValueError("it does not begin as a date does, or has a NUL")
+    from dateutil import parser as dateutil_parser  # most programs read no such date
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Parts that the text leaves out come from the default; two different defaults reveal them.

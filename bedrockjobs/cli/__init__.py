@@ -18,38 +18,69 @@ from bedrockjobs.cli.output import output_written
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 HOMES = {
-    "serve": "serve.serve",
-    "job": "job.job",
-    "workflow": "workflow.workflow",
-    "schedule": "schedule.schedule ping.ping_url",
-    "run": "run.run",
-    "failure": "failure.failure",
-    "queue": "queue.queue",
-    "worker": "worker.worker",
-    "limit": "limits.limit",
-    "kept": "limits.kept",
-    "server": "worker.server",
-    "top": "top.top",
-    "events": "events.events",
-    "notify": "notify.notify",
-    "token": "access.token",
-    "audit": "access.audit",
-    "apply": "apply.apply",
-    "import": "import_.import_",
-    "outbox": "outbox.outbox",
-    "query": "call.query",
-    "call": "call.call",
-    "ping": "ping.ping",
-    "status": "call.status",
-    "backup": "database.backup",
-    "migrate": "database.migrate",
-    "restore": "database.restore",
-    "move": "database.move",
-    "doctor": "doctor.doctor",
-    "config": "config.config",
-    "service": "service.service",
+    "serve": ("serve.serve", "Run the server until it is stopped."),
+    "job": ("job.job", "Create, take, change and end jobs."),
+    "workflow": (
+        "workflow.workflow",
+        "Create and follow workflows: jobs of which some start after others have ended.",
+    ),
+    "schedule": ("schedule.schedule ping.ping_url", "Add, show, change, pause and trigger schedules."),
+    "run": ("run.run", "List runs, follow their output, stop them, run them again, delete them."),
+    "failure": ("failure.failure", "List failures grouped by cause, and mark them as seen."),
+    "queue": ("queue.queue", "Show which queues are long and why; pause and resume them."),
+    "worker": ("worker.worker", "List the live workers, and drain them."),
+    "limit": (
+        "limits.limit",
+        "Limit how many jobs of a name are queued, created a second (more is refused with 429),"
+        " started and run.",
+    ),
+    "kept": (
+        "limits.kept",
+        "Limit how long runs, output, events and the history of schedules are kept, and see how much"
+        " there is.",
+    ),
+    "server": ("worker.server", "List the servers that share the database."),
+    "top": (
+        "top.top",
+        "Show a live view of jobs, problems, running and failed runs, and long queues. q quits.",
+    ),
+    "events": ("events.events", "List the last events, in the order in which they happened."),
+    "notify": ("notify.notify", "Send notifications about events, by mail or webhook."),
+    "token": ("access.token", "Create, list, renew and revoke access tokens."),
+    "audit": (
+        "access.audit",
+        "List what operators and admins changed, the newest first; kept for 90 days by default.",
+    ),
+    "apply": ("apply.apply", "Apply the schedules and notification rules of FILE to its source."),
+    "import": (
+        "import_.import_",
+        "Import schedules from crontab, Kubernetes, whenever, Solid Queue, Cronken, castle-cron, FTL"
+        " or LUCI.",
+    ),
+    "outbox": (
+        "outbox.outbox",
+        "Carry jobs from a table of your own database to the queue, at least once and in order per key.",
+    ),
+    "query": ("call.query", "Run one query on the server's database, read-only: 'select * from jobs'."),
+    "call": ("call.call", "Send any command: call CreateJob name=foo data='{\"a\":1}'."),
+    "ping": (
+        "ping.ping",
+        "Check that the server answers; or send a ping for the schedule NAME, which expects pings.",
+    ),
+    "status": ("call.status", "Show the version and the status of the server."),
+    "backup": ("database.backup", "Copy the database to FILE while the server keeps running."),
+    "migrate": (
+        "database.migrate",
+        "Migrate a database to this version's schema, or import a Bedrock database.",
+    ),
+    "restore": ("database.restore", "Replace the database with BACKUP, and hold the queue until --release."),
+    "move": ("database.move", "Move a queue from a SQLite file to PostgreSQL, or back."),
+    "doctor": ("doctor.doctor", "Check for common problems, and advise; changes nothing."),
+    "config": ("config.config", "Show the server's settings, and check a settings file."),
+    "service": ("service.service", "Run the server and workers as systemd services."),
 }
-"""The module and the name of each command, the usual ones first; more names are subcommands to add."""
+"""The module and the name of each command, the usual ones first, and its summary; more names are subcommands
+to add. The summary is the first sentence of the command, so that ``--help`` need not import them all."""
 
 
 class Commands(MutableMapping[str, click.Command]):
@@ -62,7 +93,7 @@ class Commands(MutableMapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         """Return a command; raises KeyError if there is none."""
         if name not in self._loaded and name in self._names:
-            home, *below = (_found(place) for place in HOMES[name].split())
+            home, *below = (_found(place) for place in HOMES[name][0].split())
             for some in below:
                 for command in (some,) if isinstance(some, click.Command) else some:
                     home.add_command(command)
@@ -99,6 +130,11 @@ class RootCommand(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in order, the usual ones first."""
         return list(self.commands)
+
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return the commands with their summaries, without importing them."""
+        known = {name: summary for name, (_, summary) in HOMES.items()}
+        return [(name, known[name]) for name in self.list_commands(ctx) if name in known]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command and check that its output was written."""

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, timestamp
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli.database import database_errors, file_named, is_url, schema_option
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one

@@ -11,7 +11,8 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITY_DEFAULT
 from bedrockjobs.base.glob import literal
-from bedrockjobs.base.wire import RawJSON, wire_name
+from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli.output import Record, cell, number_of, printable, styled, text_of, write_many, write_one
 from bedrockjobs.cli.session import REFUSED, Session, built, confirm, records_in, server_options
 from bedrockjobs.cli.values import read_source

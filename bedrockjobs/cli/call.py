@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import UnknownCommand
-from bedrockjobs.base.wire import RawJSON, wire_name
+from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli.groups import Group, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
 from bedrockjobs.cli.session import (
@@ -207,7 +208,7 @@ def _row(value: RawJSON, key: str = "") -> Record:
 @click.argument("sql", metavar="SELECT", type=TextOrFile())
 @server_options
 def query(session: Session, sql: str) -> None:
-    """Run one SELECT on the server's database, read-only: 'select * from jobs'.
+    """Run one query on the server's database, read-only: 'select * from jobs'.
 
     The final `;` is optional; @file and - (stdin) are read.
     """

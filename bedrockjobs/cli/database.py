@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from bedrockjobs.base.clock import SystemClock, duration_text
+from bedrockjobs.base.clock import SystemClock, duration_text, timestamp
 from bedrockjobs.base.priority import give_way
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli.output import Record, text_of, write_one
 from bedrockjobs.cli.session import (
     FAILED,

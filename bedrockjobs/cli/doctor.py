@@ -17,10 +17,9 @@ from typing import Any, Literal, NamedTuple
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, moment_of, timestamp
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.cli.database import size_text
 from bedrockjobs.cli.lookup import paged
 from bedrockjobs.cli.output import (

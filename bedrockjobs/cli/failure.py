@@ -10,7 +10,8 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
-from bedrockjobs.base.wire import RawJSON, called
+from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.vocabulary import called
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.vocabulary import ANY_FAILURE
-from bedrockjobs.base.wire import called, meant
+from bedrockjobs.base.vocabulary import ANY_FAILURE, called, meant
 
 SUMMARY_CHARS = 1_000
 """Length at which click cuts a summary: longer than any."""
@@ -30,15 +29,18 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List each command with the first sentence of its help."""
+        if rows := self.summaries(ctx):
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return the commands that are not hidden, with the first sentence of their help."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [
+        return [
             (name, command.get_short_help_str(SUMMARY_CHARS))
             for name, command in commands
             if command is not None and not command.hidden
         ]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
 
 
 class FieldOption(click.Option):

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, cast, get_args
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, moment_of, timestamp
 from bedrockjobs.base.programs import WholeNumber
-from bedrockjobs.base.wire import Timestamp, moment_of, stamped, timestamp
+from bedrockjobs.base.wire import Timestamp, stamped
 from bedrockjobs.cli.apply import Wanted, carry_out
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.output import Record, printable, write_many

@@ -29,8 +29,8 @@ from bedrockjobs.base.errors import (
     WrongState,
 )
 from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.programs import WholeNumber
-from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.cli.bulk import STATE, Choice, choice_of, choosing, delete_each, fitting, for_chosen
 from bedrockjobs.cli.groups import Group, SectionedCommand
 from bedrockjobs.cli.lookup import WAIT_MS, Pace, is_number, job_id_of, job_names, paged
@@ -87,7 +87,6 @@ from bedrockjobs.commands import (
     RetryJob,
     UpdateJob,
 )
-from bedrockjobs.job.unique_key import HeldKey
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
 """Columns of a table of jobs; the data, which may be wide, is in JSON only."""
@@ -344,6 +343,8 @@ def _held(record: Record) -> str:
     until = text_of(record, "uniqueUntil")
     if not until:
         return ""
+    from bedrockjobs.job.unique_key import HeldKey
+
     held = HeldKey(text_of(record, "name"), text_of(with_hidden(record), "uniqueKey"), until)
     return f"{held.key} {with_local_times(held.until_text)}"
 

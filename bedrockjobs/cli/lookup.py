@@ -18,7 +18,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.glob import literal
-from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli import session as session_module
 from bedrockjobs.cli.output import Record, text_of
 from bedrockjobs.cli.session import NOT_FOUND, REFUSED, UNAVAILABLE, Failure, Session, built, records_in

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, get_a
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock, duration_text
+from bedrockjobs.base.clock import SystemClock, duration_text, moment_of
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.base.wire import RawJSON, called, moment_of
+from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.vocabulary import called
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -12,7 +12,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import literal
-from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.bulk import delete_each
 from bedrockjobs.cli.groups import Group, SectionedCommand
 from bedrockjobs.cli.job import sentence

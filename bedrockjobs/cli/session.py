@@ -19,10 +19,10 @@ import click
 from click.core import ParameterSource
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, moment_of, timestamp
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
-from bedrockjobs.base.wire import RawJSON, moment_of, timestamp, wire_name
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.groups import WordChoice
 from bedrockjobs.cli.output import (
     FORMS,
@@ -35,10 +35,10 @@ from bedrockjobs.cli.output import (
     set_wide,
     text_of,
 )
-from bedrockjobs.commands import Command, RetryJob, Status
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Client, Response
+    from bedrockjobs.commands import Command
 
 DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 
@@ -73,7 +73,7 @@ IN_COMMANDS = {
 NO_SERVER_ADVICE = "`bedrockjobs serve` starts a server, --server names another"
 """Advice if no server listens."""
 
-C = TypeVar("C", bound=Command[Any])
+C = TypeVar("C", bound="Command[Any]")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -185,6 +185,8 @@ class Session:
 
     def now(self) -> datetime:
         """Return the time of the server's clock."""
+        from bedrockjobs.commands.server import Status  # many calls need no time
+
         return moment_of(text_of(self.record(Status()), "now"))
 
     def clock(self) -> datetime:
@@ -220,6 +222,8 @@ def rows_key(command_class: type[Command[Any]]) -> str:
     """Return the member of a reply that holds its rows: the one that is paged, or the only one."""
     if command_class.paging is not None:
         return command_class.paging.rows
+    from bedrockjobs.base.wire import wire_name
+
     (key,) = map(wire_name, command_class.reply.model_fields)
     return key
 
@@ -236,6 +240,8 @@ def returned_unless_written(session: Session, jobs: Sequence[Mapping[str, Any]])
         yield
         sys.stdout.flush()
     except OSError:
+        from bedrockjobs.commands.jobs import RetryJob
+
         for record in jobs:
             run = {"jobID": record["jobID"], "runID": record.get("runID"), "delay": 0, "ignoreRepeat": True}
             try:
@@ -265,6 +271,8 @@ _PARAMETER = re.compile(r"([A-Za-z]+)(?:\.\w+)*(?=: | is required)")
 
 def _as_typed(fault: str) -> str:
     """Name the parameter of a validation error as the option that was typed: ``--run-timeout: ...``."""
+    from bedrockjobs.base.wire import wire_name
+
     context, match = click.get_current_context(silent=True), _PARAMETER.match(fault)
     for parameter in context.command.params if context and match else ():
         wanted = match[1] if match else ""

@@ -20,8 +20,8 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.base.vocabulary import ANY_FAILURE
-from bedrockjobs.base.wire import RawJSON, called
+from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.vocabulary import ANY_FAILURE, called
 from bedrockjobs.cli.output import (
     NOT_SHOWN,
     Grid,

@@ -18,9 +18,8 @@ from typing import IO, Any, TypeVar
 import click
 
 from bedrockjobs.base import clock
-from bedrockjobs.base.clock import offset_seconds_of, seconds_of
+from bedrockjobs.base.clock import offset_seconds_of, seconds_of, timestamp
 from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
-from bedrockjobs.base.wire import timestamp
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.glob import literal
-from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import worker_names
 from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one

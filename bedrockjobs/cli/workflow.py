@@ -8,8 +8,11 @@ from typing import Any
 import click
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import timestamp
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.base.wire import RawJSON, called, timestamp, wire_name
+from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.vocabulary import called
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli.groups import STATES_ALSO, Group, WordChoice
 from bedrockjobs.cli.output import (
     Record,

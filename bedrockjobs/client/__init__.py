@@ -5,6 +5,8 @@ Both use the raw protocol and share the core without I/O (``base``).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from bedrockjobs.client.address import (
     CA_VARIABLE,
     RUN_SERVER_VARIABLE,
@@ -15,7 +17,6 @@ from bedrockjobs.client.address import (
     UnixAddress,
     addresses_of,
 )
-from bedrockjobs.client.asynchronous import AsyncClient
 from bedrockjobs.client.base import backoff_s
 from bedrockjobs.client.blocking import Client, shared_client
 from bedrockjobs.client.exchange import (
@@ -25,6 +26,20 @@ from bedrockjobs.client.exchange import (
     ServerUnreachable,
     UnreadableAnswer,
 )
+
+if TYPE_CHECKING:
+    from bedrockjobs.client.asynchronous import AsyncClient
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Load ``AsyncClient`` at first use: blocking programs need no event loop."""
+        if name != "AsyncClient":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from bedrockjobs.client.asynchronous import AsyncClient
+
+        globals()[name] = AsyncClient
+        return AsyncClient
+
 
 __all__ = [
     "CA_VARIABLE",

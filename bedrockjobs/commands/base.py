@@ -17,17 +17,9 @@ from pydantic_core import CoreSchema
 from bedrockjobs.base import json_schemas, jsontext
 from bedrockjobs.base.config import JSON_VALUES_MAX, TYPOS_COMPARED_MAX
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.wire import (
-    Escaped,
-    RawJSON,
-    Spliced,
-    Whole,
-    Wire,
-    command_error,
-    differ_by_typo,
-    invalid_command,
-    wire_name,
-)
+from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.vocabulary import differ_by_typo
+from bedrockjobs.base.wire import Escaped, Spliced, Whole, Wire, command_error, invalid_command, wire_name
 
 ORDINARY_HEADERS = frozenset({"accept", "host"})
 """Headers that resemble a misspelled parameter but are not."""

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from bedrockjobs import systemd
-from bedrockjobs.base.clock import Clock, StandingClock, SystemClock
+from bedrockjobs.base.clock import Clock, StandingClock, SystemClock, timestamp_ms
 from bedrockjobs.base.config import INBOX_ROWS_MAX
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.databases import (
     EXIT_DISK,
     EXIT_FAILURE,

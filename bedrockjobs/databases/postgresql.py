@@ -11,11 +11,10 @@ from typing import TypeVar
 
 from bedrockjobs import systemd
 from bedrockjobs.base.background import waited_for
-from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock
+from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock, moment_of, timestamp_ms
 from bedrockjobs.base.config import PG_RETRY_S, PG_RETRY_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, timestamp_ms
 from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, OnWait, Opened, StartError, no_wait
 from bedrockjobs.engine.cluster import ClusterMember
 from bedrockjobs.engine.dispatcher import Dispatcher

@@ -14,7 +14,7 @@ from hmac import compare_digest
 from typing import Any
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, timestamp_ms
 from bedrockjobs.base.errors import TooManyWrong, Unauthenticated, Unavailable
 from bedrockjobs.base.principal import (
     RUN_PREFIX,
@@ -27,7 +27,6 @@ from bedrockjobs.base.principal import (
     new_secret,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers import access as acts
 from bedrockjobs.engine.handlers.context import Answer, Context

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from bedrockjobs.base.wire import moment_of
+from bedrockjobs.base.clock import moment_of
 from bedrockjobs.engine.events import (
     EVENTS,
     EventLogged,

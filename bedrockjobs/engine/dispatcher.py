@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from bedrockjobs.base.background import TimeSlices
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     NAMES_AT_ONCE,
     NAMES_PER_COMMIT_MAX,
@@ -26,7 +26,6 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.principal import Principal, TokenShares, token_share
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.batch import Batch, PendingCommit, unanswered
 from bedrockjobs.engine.committer import CommitExecutor, GroupCommitWindow, LoopTimer, ManyNames

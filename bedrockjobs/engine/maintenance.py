@@ -15,9 +15,8 @@ from math import inf
 from typing import Protocol, cast
 
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.clock import Clock, StandingClock
+from bedrockjobs.base.clock import Clock, StandingClock, after_seconds, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
-from bedrockjobs.base.wire import after_seconds, moment_of, timestamp, timestamp_ms
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, families, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import replan

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, timestamp
 from bedrockjobs.base.errors import TooMany
 from bedrockjobs.base.glob import glob
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.job.limits import Limit
 from bedrockjobs.store.records import Records
 

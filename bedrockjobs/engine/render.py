@@ -7,10 +7,10 @@ from hashlib import sha256
 from typing import Any
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import SECONDS
 from bedrockjobs.base.errors import type_of_error
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import quoted
-from bedrockjobs.base.wire import SECONDS
 from bedrockjobs.job.lifecycle import KEPT
 from bedrockjobs.job.rows import Job, RunGiven, RunRow, WorkflowJobRow
 

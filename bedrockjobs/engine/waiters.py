@@ -13,10 +13,10 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Any, cast
 
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.errors import CommandError, Unavailable
 from bedrockjobs.base.glob import PatternSet
 from bedrockjobs.base.principal import Scope, TokenShares
-from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest

@@ -25,7 +25,7 @@ from sys import getsizeof
 from typing import Any, Protocol, cast
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.clock import Clock, SystemClock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import (
     ASKED_PER_WORKER_MAX,
     BATCH_ANSWER_BYTES_MAX,
@@ -40,7 +40,6 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.principal import RunOfToken, job_of_ping, ping_secret_of, run_of_token, run_token_of
-from bedrockjobs.base.wire import after_seconds, timestamp_ms
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.engine.events import (
     DrainsChanged,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.wire import after_seconds
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.job.rows import RuleRow
 
 CLAIM_S = 60

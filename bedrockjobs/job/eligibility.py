@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from typing import Literal, NamedTuple, Protocol
 
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import PATTERNS_PER_KEY_MAX
 from bedrockjobs.base.glob import PatternSet, glob, is_plain, literal_prefix
-from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job.rows import (
     EVERY_LANE,
     MOCK_LANE,

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, timestamp
 from bedrockjobs.base.errors import CommandError, NotFound, WrongState
 from bedrockjobs.base.vocabulary import OVER
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.commands import (
     ClaimMessage,
     Command,

@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from bedrockjobs.base.clock import duration_text
+from bedrockjobs.base.clock import duration_text, moment_of, timestamp
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.vocabulary import CONDITIONS, OVER
-from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.commands import RuleReply
 from bedrockjobs.commands.rules import CONDITIONS_MAX
 from bedrockjobs.job.delivery import author_for

@@ -23,11 +23,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, moment_of
 from bedrockjobs.base.errors import CommandError, NotFound
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import TROUBLES, OverviewReply
 from bedrockjobs.engine.outage import Health
 from bedrockjobs.engine.workers import WorkerRegistry

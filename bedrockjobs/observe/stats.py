@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from bedrockjobs.base.wire import moment_of
+from bedrockjobs.base.clock import moment_of
 from bedrockjobs.engine.events import (
     JobLost,
     JobRetried,

@@ -9,10 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bedrockjobs.base.clock import days_text, duration_text
+from bedrockjobs.base.clock import days_text, duration_text, moment_of
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import called, moment_of, wire_name
+from bedrockjobs.base.vocabulary import called
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.options import OPTIONS, Duration, JobOptions
 from bedrockjobs.job.quarantine import HOLD_PATTERN
 

@@ -16,6 +16,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from bedrockjobs.base import clock, jsontext
+from bedrockjobs.base.clock import moment_of, timestamp_ms
 from bedrockjobs.base.config import (
     DURATION_S_MAX,
     NAME_CHARS_MAX,
@@ -25,7 +26,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.errors import BadRequest, CommandError, Forbidden, TimedOut
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import command_errors, moment_of, timestamp_ms
+from bedrockjobs.base.wire import command_errors
 from bedrockjobs.commands import CreateJob, QueryJob, UpdateJob
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.engine.render import entity_tag

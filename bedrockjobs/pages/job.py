@@ -16,7 +16,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.base.wire import called
+from bedrockjobs.base.vocabulary import called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.job.unique_key import HeldKey

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.job.eligibility import need_of
 from bedrockjobs.job.rows import Job, slots_of

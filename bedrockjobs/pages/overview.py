@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.clock import moment_of, timestamp
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.commands import overview as overview_command
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.pages.formatting import number

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.clock import moment_of
 from bedrockjobs.base.config import TICK_ROWS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.glob import literal
-from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages import ticks as days
 from bedrockjobs.pages.formatting import hidden_options, option_text, span

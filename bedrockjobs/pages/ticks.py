@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, NamedTuple
 
-from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.base.wire import called, moment_of, timestamp
+from bedrockjobs.base.clock import moment_of, timestamp
+from bedrockjobs.base.vocabulary import FAILED_STATUSES, called
 from bedrockjobs.commands import ExplainJob, ListRuns, ListTicks
 from bedrockjobs.pages.site import Site
 from bedrockjobs.schedule import cron

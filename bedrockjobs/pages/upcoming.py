@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from bedrockjobs.base.clock import moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.commands import ListSchedules
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticks import next_ticks

@@ -38,9 +38,9 @@ from bedrockjobs.base.errors import (
     TimedOut,
     TooManyWrong,
 )
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import RawJSON
 from bedrockjobs.commands import COMMANDS, Authenticate, Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.plain import OpenField, Prepared, field_and_validator

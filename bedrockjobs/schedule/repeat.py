@@ -13,9 +13,9 @@ from datetime import UTC, timedelta, tzinfo
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from bedrockjobs.base.clock import moment_of, timestamp
 from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import moment_of, timestamp
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
 

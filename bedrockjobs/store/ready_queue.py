@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import Any
 
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import (
     HEADS_KEPT_MAX,
     HEADS_READ_MAX,
@@ -27,7 +28,6 @@ from bedrockjobs.base.config import (
     SEARCHED_BETWEEN,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.job.rows import (
     EVERY_LANE,
     MOCK_LANE,

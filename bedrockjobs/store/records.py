@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bedrockjobs.base.background import yield_to_loop
+from bedrockjobs.base.clock import after_seconds, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
@@ -27,7 +28,6 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.principal import new_key
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import after_seconds, timestamp, timestamp_ms
 from bedrockjobs.commands.create import UNIQUE_KEY_PREFIX
 from bedrockjobs.job.limits import (
     Limit,

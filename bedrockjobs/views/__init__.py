@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     JOB_ID_MAX,
@@ -28,7 +28,7 @@ from bedrockjobs.base.jsontext import dump, quoted
 from bedrockjobs.base.principal import Principal, Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.vocabulary import statuses_of
-from bedrockjobs.base.wire import moment_of, stamped, timestamp, timestamp_ms
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
     Command,
     Events,

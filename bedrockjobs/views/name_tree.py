@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, moment_of
 from bedrockjobs.base.principal import Scope
-from bedrockjobs.base.wire import moment_of
 from bedrockjobs.job.eligibility import Requirements, need_of
 from bedrockjobs.job.rows import OPEN_LANE
 from bedrockjobs.store.base import Reader

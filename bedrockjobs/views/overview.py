@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, timestamp, timestamp_ms
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp, timestamp_ms
 from bedrockjobs.commands.overview import (
     ListQueues,
     NextSchedule,

@@ -11,9 +11,8 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bedrockjobs.base.clock import duration_text
+from bedrockjobs.base.clock import duration_text, moment_of
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of
 from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.delivery import delivery_of
 from bedrockjobs.job.eligibility import (

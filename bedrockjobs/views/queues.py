@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, timestamp_ms
 from bedrockjobs.base.config import LIST_MAX, PAUSES_MAX
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.principal import Scope
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.eligibility import (
     Drain,

@@ -14,9 +14,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import timestamp
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.commands import ValidateSchedule
 from bedrockjobs.engine.handlers.context import Answer, handles
 from bedrockjobs.engine.handlers.serving import Serving

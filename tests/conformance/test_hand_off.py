@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.clock import ManualClock, timestamp_ms
 from bedrockjobs.base.config import SET_ROWS
 from bedrockjobs.base.errors import ServerFault
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.batch import Batch
 from bedrockjobs.engine.events import Listeners
 from bedrockjobs.engine.handlers import plain, take

@@ -10,8 +10,8 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bedrockjobs.base.clock import moment_of
 from bedrockjobs.base.errors import NotFound
-from bedrockjobs.base.wire import moment_of
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import (
     AdvanceClock,

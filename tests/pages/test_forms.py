@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from bedrockjobs.base.wire import moment_of
+from bedrockjobs.base.clock import moment_of
 from bedrockjobs.pages.forms import CHECK_BYTES_MAX, DATA_CHECKED_CHARS
 from tests.pages.looking import Site, check
 from tests.pages.test_widths import MEASURE

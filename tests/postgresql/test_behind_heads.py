@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from bedrockjobs import commands as c
+from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import PRIORITIES
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.store.postgresql import takes
 from tests.effort import examples
 from tests.postgresql.conftest import Server

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from bedrockjobs import commands as c
+from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import NAMES_AT_ONCE, PRIORITIES, SCANNED_MAX
 from bedrockjobs.base.glob import glob
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.rows import Job

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from bedrockjobs.base.clock import ManualClock
+from bedrockjobs.base.clock import ManualClock, moment_of, timestamp_ms
 from bedrockjobs.base.config import (
     DATA_BYTES_MAX,
     INBOX_AGAIN_S_MAX,
@@ -21,7 +21,6 @@ from bedrockjobs.base.config import (
     INBOX_ROWS_MAX,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, timestamp_ms
 from bedrockjobs.commands import CreateJob, JobSpec
 from bedrockjobs.engine.handlers.inbox import TakeIn
 from bedrockjobs.job.rows import InboxRow

@@ -11,9 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from bedrockjobs.base.clock import StandingClock
+from bedrockjobs.base.clock import StandingClock, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, timestamp, timestamp_ms
 from bedrockjobs.databases import EXIT_CONFIG, StartError
 from bedrockjobs.server import Server
 from bedrockjobs.service import SETTLE_S, SETTLES_MAX

@@ -12,10 +12,9 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock, ManualClock
+from bedrockjobs.base.clock import Clock, ManualClock, timestamp_ms
 from bedrockjobs.base.config import AWAY_S, LEASE_S_DEFAULT, SERVER_GONE_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine import batch, cluster, maintenance
 from bedrockjobs.engine.cluster import (
     EXCHANGE_EVERY_S,

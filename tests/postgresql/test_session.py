@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from bedrockjobs import commands as c
+from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import (
     LOCK_WAIT_S_MAX,
     OUTCOME_S_MAX,
@@ -20,7 +21,6 @@ from bedrockjobs.base.config import (
     TAKEN_AT_ONCE,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.engine.outage import Health
 from bedrockjobs.store.base import (
     StoreAway,

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from bedrockjobs.base.wire import timestamp_ms
+from bedrockjobs.base.clock import timestamp_ms
 from tests.cli import warm
 from tests.history import Report
 from tests.reliability.accounts import Effect, effects_of, judge_schedules

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import closing
 from datetime import timedelta
 
-from bedrockjobs.base.wire import timestamp
+from bedrockjobs.base.clock import timestamp
 from bedrockjobs.store.schema import held_file, hold
 from tests.runs.rig import Site
 

@@ -9,7 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from bedrockjobs import commands
-from bedrockjobs.base.wire import timestamp, wire_name
+from bedrockjobs.base.clock import timestamp
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.base import defined
 from tests.runs.bearer import Bearer
 from tests.runs.conftest import Open

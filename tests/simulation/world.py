@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp_ms
 from tests.history import Ledger, Report, judge
 from tests.history_rules import PENDING, RUNS
 from tests.reliability.load import Load

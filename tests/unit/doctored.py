@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run
 
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, timestamp
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.cli import main
 from bedrockjobs.cli.doctor import doctor
 from bedrockjobs.store.files import DatabaseLock

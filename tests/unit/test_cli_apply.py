@@ -13,7 +13,7 @@ from cli_fake import FakeServer, fake_server, run, sent
 
 from bedrockjobs.base.config import SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.base.errors import WrongState
-from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli import apply as apply_module
 from bedrockjobs.cli.apply import attributes_changed
 from bedrockjobs.definitions import definition_of

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli import main
 from bedrockjobs.cli.output import (
     Grid,

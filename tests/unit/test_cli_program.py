@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
 from cli_fake import FakeServer, run
 
+from bedrockjobs import cli
 from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.base.wire import wire_name
+from bedrockjobs.cli.groups import SUMMARY_CHARS
 from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import COMMANDS
 
@@ -76,6 +80,32 @@ def test_version_and_help() -> None:
     shown = run("-h").stdout
     for words in ("serve", "NO_COLOR", "_BEDROCKJOBS_COMPLETE=bash_source", "124", "BEDROCKJOBS_SERVER"):
         assert words in shown
+
+
+def test_help_lists_each_command_with_its_own_summary() -> None:
+    context = click.Context(cli.main)
+    listed = cli.main.summaries(context)
+    assert [name for name, _ in listed] == cli.main.list_commands(context)
+    for name, summary in listed:
+        command = cli.main.get_command(context, name)
+        assert command is not None
+        assert not command.hidden
+        assert summary == command.get_short_help_str(SUMMARY_CHARS)
+
+
+@pytest.mark.parametrize(
+    ("program", "spared"),
+    [
+        ("--version", ("pydantic", "bedrockjobs.client", "bedrockjobs.commands", "asyncio")),
+        ("--help", ("pydantic", "bedrockjobs.client", "bedrockjobs.commands", "asyncio")),
+        ("job list --help", ("asyncio", "aiohttp", "bedrockjobs.commands.overview", "bedrockjobs.job.rows")),
+    ],
+)
+def test_a_call_imports_only_what_it_needs(program: str, spared: Sequence[str]) -> None:
+    code = f"import atexit, sys; sys.argv[1:] = {program.split()}; from bedrockjobs.cli import main\n"
+    code += f"atexit.register(lambda: print([name for name in {spared} if name in sys.modules]))\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_it_runs_as_a_module_and_completes() -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bedrockjobs.base.clock import ManualClock, SystemClock
 from bedrockjobs.base.errors import Forbidden, TimedOut
-from bedrockjobs.base.wire import RawJSON
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli import top
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.session import Failure, Session

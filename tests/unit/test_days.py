@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from bedrockjobs.base.wire import timestamp
+from bedrockjobs.base.clock import timestamp
 from bedrockjobs.pages import ticks as days
 from bedrockjobs.pages.ticks import DAYS_SHOWN, Day, TickHistoryRow, bars_of, days_of, next_ticks
 

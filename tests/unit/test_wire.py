@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bedrockjobs.base.clock import moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import JOB_ID_MAX, WHOLE_MAX
 from bedrockjobs.base.errors import BadArguments, BadJSON, CommandError, InvalidCommand
-from bedrockjobs.base.wire import Escaped, moment_of, stamped, timestamp, timestamp_ms, wire_name
+from bedrockjobs.base.wire import Escaped, stamped, wire_name
 from bedrockjobs.commands import ALL, CreateJob, CreateJobs, GetJob, GetJobs, RequeueJobs, RetryJob, UpdateJob
 
 

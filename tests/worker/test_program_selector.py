@@ -12,9 +12,8 @@ from bedrock_worker.agent import Agent
 from bedrock_worker.policy.program import NO_COMMAND
 from bedrock_worker.policy.rules import NO_RULE
 
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, timestamp_ms
 from bedrockjobs.base.config import GRACE_S_DEFAULT
-from bedrockjobs.base.wire import timestamp_ms
 from tests.pace import in_time
 from tests.worker.conftest import options_for, until
 from tests.worker.test_command_line import exit_status, logged, program

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
 from bedrockjobs.base.principal import digest_of, new_token
-from bedrockjobs.base.wire import after_seconds, stamped
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import CreateToken, RevokeToken, RotateToken
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers.context import Answer, Context, handles

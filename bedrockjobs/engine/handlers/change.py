@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import CRASH_PATTERNS_MAX, DATA_CHARS_PER_COMMAND_MAX, GRACE_S_DEFAULT
 from bedrockjobs.base.errors import BadArguments, Changed, NotFound, TooMany, WrongState
-from bedrockjobs.base.wire import after_seconds, stamped
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
     CancelJob,
     ClearCrashedBedrockJobs,

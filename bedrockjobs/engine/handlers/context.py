@@ -10,12 +10,11 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SECONDS, SystemClock, timestamp_ms
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.fingerprints import fingerprint_of
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Compatibility
-from bedrockjobs.base.wire import SECONDS, timestamp_ms
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.events import Event, EventLogged, JobsCreated, JobsFinished, JobsTaken
 from bedrockjobs.engine.handlers import graph

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import DATA_BYTES_MAX, DATA_CHARS_PER_COMMAND_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, Unavailable, WrongState
-from bedrockjobs.base.wire import after_seconds, stamped, wire_name
+from bedrockjobs.base.wire import stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.handlers import graph, ticks

@@ -6,11 +6,12 @@ from typing import Literal
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, UNFIT_DELAY_S_MAX, UNFIT_MAX
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
 from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.base.jsontext import quoted
-from bedrockjobs.base.wire import after_seconds, stamped
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JOB_FAILED, JOB_RETRIED
 from bedrockjobs.engine.handlers import families, graph, runs, ticks

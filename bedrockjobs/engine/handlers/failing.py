@@ -8,6 +8,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import (
     BACKOFF_S_DEFAULT,
     BACKOFF_S_MAX_DEFAULT,
@@ -18,7 +19,6 @@ from bedrockjobs.base.config import (
 from bedrockjobs.base.errors import DamagedData
 from bedrockjobs.base.fingerprints import line_of, shortened
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import MarkSeen
 from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
 from bedrockjobs.engine.handlers import families, graph, runs, ticks

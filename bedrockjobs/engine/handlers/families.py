@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from math import ceil
 
+from bedrockjobs.base.clock import after_seconds, timestamp_ms
 from bedrockjobs.base.config import RESULT_KEPT_S
 from bedrockjobs.base.errors import WrongState
 from bedrockjobs.base.glob import glob
-from bedrockjobs.base.wire import after_seconds, timestamp_ms
 from bedrockjobs.engine.events import Event, RoomForRuns
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job import lifecycle

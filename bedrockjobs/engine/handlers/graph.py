@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import BEFORE_BYTES_MAX, SLICE
 from bedrockjobs.base.fingerprints import line_of, shortened
 from bedrockjobs.base.jsontext import quoted
-from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import CANCELLED_THERE, WORKFLOW_RUNS, Job, WorkflowJobRow, WorkflowRow

@@ -10,8 +10,8 @@ from collections import defaultdict
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import moment_of
 from bedrockjobs.base.config import HOSTS_PER_CALLER_MAX
-from bedrockjobs.base.wire import moment_of
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import after_triggered_run

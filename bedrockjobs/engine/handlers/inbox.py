@@ -13,10 +13,11 @@ from typing import Any, cast
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import SECONDS, after_seconds, moment_of
 from bedrockjobs.base.config import INBOX_AGAIN_S_MAX, INBOX_AGAIN_S_MIN
 from bedrockjobs.base.errors import BadArguments, CommandError, TooMany, Unavailable
 from bedrockjobs.base.fingerprints import fingerprint_of, shortened
-from bedrockjobs.base.wire import SECONDS, after_seconds, moment_of, stamped
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.commands.base import Command, Empty
 from bedrockjobs.engine.handlers import families

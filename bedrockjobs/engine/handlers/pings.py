@@ -8,10 +8,10 @@ missed.
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import after_seconds, moment_of
 from bedrockjobs.base.config import OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import Unavailable, WrongState
 from bedrockjobs.base.vocabulary import PING_WORKER
-from bedrockjobs.base.wire import after_seconds, moment_of
 from bedrockjobs.commands import AppendOutput, FailJob, FinishJob, GetPingSecret, PingSchedule
 from bedrockjobs.engine.handlers import runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles

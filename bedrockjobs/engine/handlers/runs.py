@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices, yield_to_loop
+from bedrockjobs.base.clock import after_seconds, moment_of
 from bedrockjobs.base.config import (
     GRACE_S_DEFAULT,
     HISTORY_DEFAULT,
@@ -20,7 +21,7 @@ from bedrockjobs.base.fingerprints import fingerprint_of, shortened
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.base.wire import after_seconds, moment_of, stamped
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import DeleteRuns
 from bedrockjobs.engine.events import OutputChanged, RunEnded, RunForgotten, RunOpened, RunStopped
 from bedrockjobs.engine.handlers import families, ticks

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock, StandingClock
+from bedrockjobs.base.clock import Clock, StandingClock, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import MOMENTS_PER_ADVANCE_MAX
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.base.wire import moment_of, stamped, timestamp, timestamp_ms
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
     ALL,
     AdvanceClock,

@@ -8,9 +8,9 @@ from hashlib import sha256
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import SECONDS, after_seconds
 from bedrockjobs.base.config import DECLARERS_SETTLE_S, REDECLARE_S, REDECLARE_S_MAX, SCHEDULE_GRACE_S
 from bedrockjobs.base.errors import BadArguments, CommandError, NotFound, WrongState
-from bedrockjobs.base.wire import SECONDS, after_seconds
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.commands.schedules import SYNC_PROBLEMS_MAX
 from bedrockjobs.engine.handlers import families, ticks

@@ -12,8 +12,8 @@ from functools import lru_cache
 from zlib import crc32
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import after_seconds, moment_of, timestamp
 from bedrockjobs.base.config import CATCHUP_MAX, FORMER_REPEATS_MAX
-from bedrockjobs.base.wire import after_seconds, moment_of, timestamp
 from bedrockjobs.engine.events import TicksEntered
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.eligibility import placed

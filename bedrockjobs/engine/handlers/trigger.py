@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.errors import NotFound, WrongState
-from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.commands import RunAgain
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import WORKFLOW_EDGES_MAX, WORKFLOW_JOBS_MAX, WORKFLOW_KEPT_S
 from bedrockjobs.base.errors import BadArguments, CommandError, NotFound, WrongState
-from bedrockjobs.base.wire import after_seconds, wire_name
+from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import AddToWorkflow, CancelWorkflow, CreateWorkflow, RetryWorkflow, WorkflowJob
 from bedrockjobs.commands.workflows import NOT_IN_WORKFLOWS
 from bedrockjobs.engine.handlers import families, graph

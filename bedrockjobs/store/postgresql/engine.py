@@ -11,9 +11,8 @@ import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from bedrockjobs.base.clock import Clock, SystemClock
+from bedrockjobs.base.clock import Clock, SystemClock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import OUTCOME_S_MAX, PG_RETRY_S, SESSION_KEPT_S
-from bedrockjobs.base.wire import after_seconds, timestamp_ms
 from bedrockjobs.store.base import AccessPlan, StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.connect_checks import ConnectChecks, StandbyAway, UnfitDatabase

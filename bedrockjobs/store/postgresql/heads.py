@@ -20,9 +20,9 @@ from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import PRIORITIES, SEARCHED_AT_ONCE, SEARCHED_PER_S_MAX
 from bedrockjobs.base.glob import PatternSet, anchored_regex
-from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.job.rows import Job, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching

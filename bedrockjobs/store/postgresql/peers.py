@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock
+from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, moment_of, timestamp_ms
 from bedrockjobs.base.config import (
     INBOX_BYTES_MAX,
     INBOX_ROWS_MAX,
@@ -27,7 +27,6 @@ from bedrockjobs.base.config import (
     SERVER_GONE_S,
     WORKERS_MAX,
 )
-from bedrockjobs.base.wire import moment_of, timestamp_ms
 from bedrockjobs.job.rows import EventRow, InboxRow
 from bedrockjobs.store import statements
 from bedrockjobs.store.base import StoreAway, StoreConflict, StoreError

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import PG_CONNECT_S_MAX
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, Unavailable
-from bedrockjobs.base.wire import after_seconds
 from bedrockjobs.store.base import PendingReads
 from bedrockjobs.store.postgresql.peers import PEER_SQL
 from bedrockjobs.store.postgresql.session import Row, adapt, answered_within

@@ -13,10 +13,9 @@ from heapq import nsmallest
 from itertools import count
 from typing import NamedTuple
 
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_EACH, SCANNED_MAX, TAKEN_AT_ONCE
 from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.base.wire import after_seconds, timestamp_ms
 from bedrockjobs.job.rows import (
     MOCK_LANE,
     OPEN_LANE,

@@ -13,9 +13,8 @@ from itertools import chain, islice
 from typing import NamedTuple, TypeVar, cast
 
 from bedrockjobs.base.background import in_slices
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import SECONDS, Clock, timestamp_ms
 from bedrockjobs.base.config import SLICE
-from bedrockjobs.base.wire import SECONDS, timestamp_ms
 from bedrockjobs.job.rows import EVERY_LANE, DamagedJob, Job, job_from, workers_of
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import (

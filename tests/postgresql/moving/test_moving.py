@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.wire import timestamp
+from bedrockjobs.base.clock import timestamp
 from bedrockjobs.store import bedrock_import, schema
 from bedrockjobs.store.postgresql import transfer
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine

@@ -49,9 +49,8 @@ from bedrock_worker.run.run_function import (
     traceback_of,
 )
 from bedrock_worker.workflows import filled
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, timestamp
 from bedrockjobs.base.errors import BadArguments, JobFailed, JobNotEnded, NotFound, WrongState
-from bedrockjobs.base.wire import timestamp
 from bedrockjobs.client import Client
 from bedrockjobs.commands import (
     AddedReply,

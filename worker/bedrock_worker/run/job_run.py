@@ -28,9 +28,8 @@ from bedrock_worker.run.pooled import NeverBegan, PooledRun
 from bedrock_worker.run.process import CannotStart, ChildProcess, Warm, pooled_run
 from bedrock_worker.run.run_function import ERROR_FILE
 from bedrock_worker.run.watchdog_client import WatchdogClient
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import SystemClock, timestamp_ms
 from bedrockjobs.base.config import GRACE_S_DEFAULT, HEARTBEAT_S, LEASE_S_DEFAULT
-from bedrockjobs.base.wire import timestamp_ms
 from bedrockjobs.client import RUN_TOKEN_VARIABLE
 from bedrockjobs.commands import FailJob, RetryJob
 
