@@ -106,6 +106,25 @@ def frame_of(error: str) -> str:
     return own or deepest
 
 
+def split_frames(error: str) -> list[tuple[bool, str]]:
+    """Split an error into runs of lines: whether they are frames of libraries, and the lines.
+
+    The source lines below a frame belong to it.
+    """
+    parts: list[tuple[bool, list[str]]] = []
+    library = False
+    for line in error.splitlines():
+        frame = _FRAME.fullmatch(line)
+        if frame is not None:
+            library = _LIBRARY.search(frame[1]) is not None
+        elif not line.startswith("    "):
+            library = False
+        if not parts or parts[-1][0] != library:
+            parts.append((library, []))
+        parts[-1][1].append(line)
+    return [(of_library, "\n".join(lines)) for of_library, lines in parts]
+
+
 def _frames(error: str) -> Iterator[tuple[str, str]]:
     for line in error.splitlines():
         if match := _FRAME.fullmatch(line):

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bedrockjobs.base.clock import days_text, duration_text, moment_of
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.fingerprints import line_of, split_frames
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.base.wire import wire_name
@@ -31,25 +31,25 @@ SHAPES = {
     "fail": ("cross", "bad"),
     "timeout": ("glass", "bad"),
     "frozen": ("gem", "bad"),
-    "terminated": ("box", "warn"),
+    "terminated": ("box", "plain"),
     "killed": ("box", "bad"),
     "returned": ("ring", "plain"),
     "snoozed": ("glass", "plain"),
     "fired": ("disc", "good"),
-    "caught up": ("fast", "warn"),
+    "caught up": ("fast", "plain"),
     "late": ("ring", "warn"),
-    "skipped": ("dash", "warn"),
+    "skipped": ("dash", "plain"),
     "missed": ("gem", "bad"),
     "active": ("disc", "good"),
     "quiet": ("bars", "warn"),
-    "draining": ("glass", "warn"),
+    "draining": ("glass", "plain"),
     "drained": ("dash", "plain"),
     "paused": ("bars", "warn"),
     "failed": ("cross", "bad"),
-    "retried": ("ring", "warn"),
+    "retried": ("ring", "plain"),
     "recovered": ("disc", "good"),
     "lost": ("gem", "bad"),
-    "expired": ("dash", "warn"),
+    "expired": ("dash", "plain"),
     "cancelled": ("dash", "plain"),
     "deleted": ("dash", "plain"),
     "triggered": ("play", "active"),
@@ -62,7 +62,7 @@ SHAPES = {
     "server left": ("dash", "plain"),
     "starting": ("ring", "plain"),
     "serving": ("disc", "good"),
-    "stopping": ("glass", "warn"),
+    "stopping": ("glass", "plain"),
     "silent": ("cross", "bad"),
     "problem": ("warning", "bad"),
     "no worker": ("warning", "bad"),
@@ -73,7 +73,8 @@ SHAPES = {
     "blocked": ("bars", "warn"),
     "mocked": ("dash", "plain"),
 }
-"""Shape and tone of each state, so that colour is never the only indication."""
+"""Shape and tone of each state: a shape, so that colour is never the only sign; red and amber only if it
+needs somebody."""
 
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
@@ -189,12 +190,31 @@ def quoted(value: Any) -> str:
     return str(value) if isinstance(value, Spelled) else json.dumps(value, ensure_ascii=False)
 
 
+NAME_CHARS_WHOLE = 44
+"""Names up to this length are shown whole; longer ones lose their middle, so that a table keeps its width."""
+
+NAME_END_CHARS = 12
+"""Last characters of a long name, which remain visible."""
+
+
 def breakable(name: str) -> Markup:
-    """Return a name with optional line breaks after its separators."""
+    """Return a name with optional line breaks after its separators; a long one loses its middle.
+
+    The style cuts it, so that the whole name can still be found and copied.
+    """
+    if len(name) > NAME_CHARS_WHOLE:
+        begin, end = name[:-NAME_END_CHARS], name[-NAME_END_CHARS:]
+        whole = Markup('<span class="cut" title="{}"><span>{}</span><span>{}</span></span>')
+        return whole.format(name, begin, end)
     escaped = str(Markup.escape(name))
     for mark in ("/", ".", "_", ":"):
         escaped = escaped.replace(mark, f"{mark}<wbr>")
     return Markup(escaped)  # noqa: S704  escaped above
+
+
+def shown(word: str) -> str:
+    """Return the display name of a state, a status or an outcome, in the pages' single case."""
+    return called(word).lower()
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -204,7 +224,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "number": number,
     "counted": counted,
     "shape": shape,
-    "called": called,
+    "called": shown,
     "tree": tree,
     "kind": kind,
     "quoted": quoted,
@@ -216,5 +236,6 @@ GLOBALS: dict[str, Any] = {
     "by_hand": runs_only_if_triggered,
     "lasted": lasted,
     "line_of": line_of,
+    "split_frames": split_frames,
     "states": NAME_STATES,
 }

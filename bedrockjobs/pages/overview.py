@@ -51,16 +51,46 @@ _OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": literal, "own command
 NOTICES = frozenset({"paused", "drained", "blocked"})
 """Kinds of problems that are intended, or resolve themselves."""
 
+NEEDS_SHOWN = 4
+"""Rows of problems, one for each kind: with more of them nobody reads the first."""
+
+_OF_SEVERAL = {
+    "no worker": "{} names have no worker",
+    "own command": "{} names have no worker that runs commands of jobs",
+    "blocked": "{} locks hold jobs back",
+    "messages": "{} notification rules fail to send",
+    "drained": "{} workers take no jobs: they are drained",
+    "paused": "{} pauses are in force",
+}
+"""What a row says of several problems of a kind."""
+
 _SERIES = ("created", "taken", "finished", "failed", "retried", "lost")
 
 
 class Notice(NamedTuple):
     """A problem or notice: a sentence, and the page with details."""
 
+    kind: str
+    name: str
     weight: str
     sentence: str
     path: str
     query: dict[str, str]
+
+
+class Need(NamedTuple):
+    """A row of the overview: the problems of one kind, or those left over."""
+
+    title: str
+    """What they have in common; empty for a single problem."""
+    notices: list[Notice]
+    path: str
+    query: dict[str, str]
+
+    @property
+    def weight(self) -> str:
+        """Return the greatest weight of its problems."""
+        return min((notice.weight for notice in self.notices), key=lambda weight: weight != "problem")
 
 
 async def overview(site: Site, request: web.Request) -> web.StreamResponse:
@@ -69,13 +99,15 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     reply = await site.views.standings.overview(ahead=False)
     rows = await _steps(site, chosen) if site.caller.scope is None else []
     sums = {name: sum(row[name] for row in rows) for name in _SERIES}
+    problems = _problems(reply, sums, chosen)
     return await site.show(
         request,
         "overview.html",
         title="Overview",
         counts=_counts(reply),
         found=reply,
-        problems=_problems(reply, sums, chosen),
+        needs=_folded(problems),
+        summary=_status(problems),
         needed=NEEDED,
         sums=sums,
         ranges=tuple(RANGES),
@@ -145,15 +177,47 @@ def _problems(reply: OverviewReply, sums: dict[str, int], chosen: str) -> list[N
     if sums["lost"]:
         runs = "1 run was" if sums["lost"] == 1 else f"{number(sums['lost'])} runs were"
         sentence = f"{runs} lost in the last {chosen}: a worker fell silent."
-        problems.append(Notice("problem", sentence, "ui/failures", {}))
+        problems.append(Notice("lost", "", "problem", sentence, "ui/failures", {}))
     return sorted(problems, key=lambda problem: problem.weight != "problem")
+
+
+def _status(problems: list[Notice]) -> tuple[str, str]:
+    """Return the status line with its mark: how many problems need somebody."""
+    broken = sum(problem.weight == "problem" for problem in problems)
+    if broken:
+        return "problem", "1 thing needs you" if broken == 1 else f"{broken} things need you"
+    if problems:
+        return "notice", "1 thing to know" if len(problems) == 1 else f"{len(problems)} things to know"
+    return "well", "Nothing is wrong."
+
+
+def _folded(problems: list[Notice]) -> list[Need]:
+    """Return a row for each kind of problem, and one for the kinds that are too many."""
+    kinds: dict[str, list[Notice]] = {}
+    for problem in problems:
+        kinds.setdefault(problem.kind, []).append(problem)
+    needs = []
+    for kind, notices in kinds.items():
+        if len(notices) == 1:
+            needs.append(Need("", notices, notices[0].path, notices[0].query))
+        else:
+            needs.append(Need(_OF_SEVERAL[kind].format(len(notices)), notices, *PLACES[kind]))
+    if len(needs) <= NEEDS_SHOWN:
+        return needs
+    first, rest = needs[: NEEDS_SHOWN - 1], needs[NEEDS_SHOWN - 1 :]
+    left = [notice for need in rest for notice in need.notices]
+    return [*first, Need(f"{len(left)} more", left, "", {})]
 
 
 def _shown(problem: overview_command.Trouble) -> Notice:
     path, query = PLACES[problem.kind]
     if problem.name and problem.kind in _OF_NAMES:
         path, query = "ui/queues", {"name": _OF_NAMES[problem.kind](problem.name)}
+    if problem.kind == "drained" and problem.name:
+        query = {"name": literal(problem.name)}
+    if problem.kind == "last run failed" and problem.count == 1:
+        query = {"name": literal(problem.name)}
     weight = "notice" if problem.kind in NOTICES else "problem"
     begins_with_a_name = problem.name and problem.detail.startswith(short(problem.name))
     detail = problem.detail if begins_with_a_name else f"{problem.detail[:1].upper()}{problem.detail[1:]}"
-    return Notice(weight, f"{detail}.", path, query)
+    return Notice(problem.kind, problem.name, weight, f"{detail}.", path, query)

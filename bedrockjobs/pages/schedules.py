@@ -16,7 +16,16 @@ from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, V
 from bedrockjobs.pages import ticks as days
 from bedrockjobs.pages.formatting import hidden_options, option_text, span
 from bedrockjobs.pages.site import Pages, Site
-from bedrockjobs.pages.ticks import cells, end_of, next_ticks, pause_descriptions, timestamps, zone_of
+from bedrockjobs.pages.ticks import (
+    cells,
+    cells_of,
+    end_of,
+    failed_in_a_row,
+    next_ticks,
+    pause_descriptions,
+    timestamps,
+    zone_of,
+)
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.views.schedules import RUNS_EXAMINED
 
@@ -112,6 +121,8 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         exactly=literal,
         history=[(tick, *end_of(tick)) for tick in ticks[:TICK_HISTORY_ROWS]],
         failing_since=reply.get("failingSince", ""),
+        in_a_row=failed_in_a_row(ticks, runs),
+        strip=[] if parameters else cells_of(ticks, runs),
         never_succeeded=reply.get("neverSucceeded", False),
         older=ticks[TICK_HISTORY_ROWS - 1]["tick"] if len(ticks) > TICK_HISTORY_ROWS else None,
         before=parameters.get("before", ""),

@@ -76,21 +76,27 @@ HEADERS = {
 }
 """Headers of every response."""
 
-NAVIGATION = (
-    ("ui/", "Overview", "o"),
-    ("ui/queues", "Queues", "q"),
-    ("ui/jobs", "Jobs", "j"),
-    ("ui/runs", "Runs", "r"),
-    ("ui/workflows", "Workflows", "l"),
-    ("ui/schedules", "Schedules", "s"),
-    ("ui/upcoming", "Upcoming", "u"),
-    ("ui/workers", "Workers", "w"),
-    ("ui/failures", "Failures", "f"),
-    ("ui/events", "Events", "e"),
+GROUPS = (
+    ("", (("ui/", "Overview", "o"),)),
+    (
+        "Work",
+        (
+            ("ui/queues", "Queues", "q"),
+            ("ui/jobs", "Jobs", "j"),
+            ("ui/runs", "Runs", "r"),
+            ("ui/failures", "Failures", "f"),
+            ("ui/workflows", "Workflows", "l"),
+        ),
+    ),
+    ("Time", (("ui/schedules", "Schedules", "s"), ("ui/upcoming", "Upcoming", "u"))),
+    ("System", (("ui/workers", "Workers", "w"), ("ui/events", "Events", "e"), ("ui/kept", "Retention", "t"))),
 )
-"""Pages in the navigation: path, title, and the key to press after ``g``."""
+"""The navigation in groups. A page has a path, a title, and the key to press after ``g``."""
 
-_NEEDED = {"ui/workers": "ListWorkers"}
+NAVIGATION = tuple(page for _, pages in GROUPS for page in pages)
+"""All pages of the navigation."""
+
+_NEEDED = {"ui/workers": "ListWorkers", "ui/kept": "ListRetention"}
 """Commands that a page needs; it is not linked if the caller may not send them."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
@@ -195,7 +201,10 @@ class Site:
         scope = self.caller.scope
         values = {
             **context,
-            "navigation": [one for one in NAVIGATION if one[0] not in _NEEDED or self.may(_NEEDED[one[0]])],
+            "navigation": [
+                (group, [page for page in pages if page[0] not in _NEEDED or self.may(_NEEDED[page[0]])])
+                for group, pages in GROUPS
+            ],
             "who": self.caller.name,
             "scope": None if scope is None else str(scope),
             "shows_data": self.shows_data,

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.glob import literal
+from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import EVENT_KINDS, FAILED_STATUSES
 from bedrockjobs.commands import (
     Events,
@@ -19,9 +20,12 @@ from bedrockjobs.commands import (
     ListWorkers,
 )
 from bedrockjobs.commands.overview import FailureGroupReply
-from bedrockjobs.pages.site import Pages, Site, cursor, filters_of, rows_asked
+from bedrockjobs.job.limits import AT_LIMIT
+from bedrockjobs.job.quarantine import HOLD_PATTERN, hold_text
+from bedrockjobs.pages.formatting import number
+from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, filters_of, rows_asked
 from bedrockjobs.views.failures import Failed, failed_alike
-from bedrockjobs.views.problems import why_idle
+from bedrockjobs.views.problems import pause_text, why_idle
 
 # The queues page: backlog, throughput, latency and workers by name.
 #
@@ -50,6 +54,11 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
         request,
         "queues.html",
         title="Queues",
+        pauses=[
+            (pause, hold_text(pause) if pause.pattern == HOLD_PATTERN else pause_text(pause))
+            for pause in await site.views.queues.pauses()
+            if pause.by != AT_LIMIT
+        ],
         rows=folds.rows,
         left_out=folds.left_out,
         more=folds.more,
@@ -147,6 +156,14 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     )
 
 
+async def failure_count(site: Site, request: web.Request) -> web.StreamResponse:
+    """Return the number of failed jobs that nobody has marked as seen, for the navigation of all pages."""
+    count = await site.views.standings.unseen_failures()
+    body = dump({"count": count, "text": number(count)})
+    headers = {**HEADERS, "Cache-Control": "no-store"}
+    return web.Response(text=body, content_type="application/json", headers=headers)
+
+
 def _rows(failures: Failed) -> Shown:
     unseen = [group for group in failures.groups if group.unseen]
     return Shown(unseen, [group for group in failures.groups if not group.unseen], failures.following)
@@ -199,13 +216,14 @@ KEPT_KINDS = {
 async def retention(site: Site, request: web.Request) -> web.StreamResponse:
     """Show retention limits."""
     rows = (await site.read(ListRetention()))["kept"]
-    return await site.show(request, "kept.html", title="What is kept", rows=rows, kinds=KEPT_KINDS)
+    return await site.show(request, "kept.html", title="Retention", rows=rows, kinds=KEPT_KINDS)
 
 
 PAGES: Pages = (
     ("/ui/queues", queues),
     ("/ui/workers", workers),
     ("/ui/failures", failures),
+    ("/ui/failures/count", failure_count),
     ("/ui/events", events),
     ("/ui/kept", retention),
 )

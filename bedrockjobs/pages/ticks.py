@@ -30,14 +30,19 @@ class Cell(NamedTuple):
 
 
 async def cells(site: Site, job_id: int) -> list[Cell]:
-    """Return the last ticks of a schedule, oldest first.
+    """Return the last ticks of a schedule, oldest first."""
+    rows = (await site.read(ListTicks(job_id=job_id, limit=TICKS_SHOWN)))["ticks"]
+    runs = (await site.read(ListRuns(job_id=job_id, limit=TICKS_SHOWN)))["runs"]
+    return cells_of(rows, runs)
+
+
+def cells_of(rows: list[dict[str, Any]], runs: list[dict[str, Any]]) -> list[Cell]:
+    """Return the last ticks from the newest rows of the tick history and the newest runs, oldest first.
 
     A row of the tick history may cover several ticks, so runs are matched by their scheduled time.
     """
-    rows = (await site.read(ListTicks(job_id=job_id, limit=TICKS_SHOWN)))["ticks"]
-    runs = (await site.read(ListRuns(job_id=job_id, limit=TICKS_SHOWN)))["runs"]
     result: list[Cell] = []
-    for row in rows:
+    for row in rows[:TICKS_SHOWN]:
         own = {
             run["scheduledFor"][:19]: run
             for run in reversed(runs)
@@ -47,6 +52,28 @@ async def cells(site: Site, job_id: int) -> list[Cell]:
         each += [_cell(row)] * min(row["count"] - len(each), TICKS_SHOWN)
         result += each
     return result[:TICKS_SHOWN][::-1]
+
+
+def failed_in_a_row(rows: list[dict[str, Any]], runs: list[dict[str, Any]]) -> int:
+    """Return how many of the newest ticks failed without a success between them, as far as is known.
+
+    Of a row of the tick history that covers several ticks, only the number of failures is known: it counts if
+    all failed. The newest runs show the order within a row.
+    """
+    ticks: set[str] = set()
+    for run in runs:
+        if run["ended"] and run["status"] not in FAILED_STATUSES:
+            break
+        if run["ended"]:
+            ticks.add(run["scheduledFor"])
+    whole = 0
+    for row in rows:
+        if row["outcome"] == "skipped":
+            continue
+        if row.get("failed", 0) < row["count"]:
+            break
+        whole += row["count"]
+    return max(len(ticks), whole)
 
 
 def _fired(row: dict[str, Any], tick: str, run: dict[str, Any]) -> Cell:

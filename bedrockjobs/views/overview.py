@@ -120,6 +120,13 @@ class OverviewBuilder:
         )
         return len(names_taken), len(names_taken)
 
+    async def unseen_failures(self) -> int:
+        """Return the number of failed jobs that nobody has marked as seen; ``ALL`` if there are more."""
+        if self._scope is None:
+            rows = (await self._reader.view("set_aside", {"most": ALL}, 1, scans=True)).rows
+            return int(rows[0][SET_ASIDE.index("unseen")])
+        return (await self._set_aside(self._scope))[SET_ASIDE.index("unseen")]
+
     async def _set_aside(self, scope: Scope) -> list[int]:
         """Return the ``SET_ASIDE`` counts within a scope."""
         parameters = {"most": ALL, **aside_of(scope)}

@@ -17,6 +17,7 @@ from bedrockjobs.commands import (
     AdvanceClock,
     AppendOutput,
     CreateJob,
+    CreateWorkflow,
     FailJob,
     FinishJob,
     GetJob,
@@ -39,19 +40,33 @@ SCHEDULES: dict[str, tuple[str, dict[str, Any]]] = {
     "report/sales": ("TZ=Europe/Berlin 0 9 * * 1-5", {"tags": ["reports"]}),
     "clean/sessions": ("0 */2 * * *", {"catchup": "skip"}),
     "invoice/monthly": ("TZ=Europe/Berlin 0 6 1 * *", {"tags": ["money"]}),
+    "sync/crm": ("TZ=Australia/Sydney 30 2 * * *", {"tags": ["crm"]}),
     "search/reindex": ("TZ=Europe/Berlin 0 4 * * SUN", {"run_timeout": 3_600}),
 }
 WORKERS = {
     "eu-1": ["mail/*", "thumbnail/*"],
     "eu-2": ["thumbnail/*", "invoice/*"],
-    "cron-1": ["backup/*", "report/*", "clean/*", "invoice/*", "search/*"],
+    "cron-1": ["backup/*", "report/*", "clean/*", "invoice/*", "search/*", "sync/*"],
+    "etl-1": ["etl/*"],
 }
 FAULTS = {
     "mail": "smtp.example.com: 451 try again later",
     "thumbnail": "not an image: unexpected end of file",
+    "sync": "requests.exceptions.HTTPError: 401 Unauthorized: https://crm.example.com/api/v2/contacts",
     "report": "psycopg.OperationalError: connection refused: db2.internal, port 5432",
     "backup": "tar: write error: no space left on device",
 }
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/shop/jobs/mail.py", line 41, in receipt
+    send(render(order))
+  File "/srv/shop/venv/lib/python3.11/site-packages/jinja2/environment.py", line 1301, in render
+    self.environment.handle_exception()
+  File "/srv/shop/venv/lib/python3.11/site-packages/jinja2/environment.py", line 936, in handle_exception
+    raise rewrite_traceback_stack(source=source)
+  File "/srv/shop/templates/receipt.txt", line 12, in top-level template code
+jinja2.exceptions.UndefinedError: 'order' has no attribute 'vat'
+"""
 
 
 class Month:
@@ -62,7 +77,7 @@ class Month:
         self._client = client
         self._random = random.Random(7)
         self._now = START
-        self.failed_run = self.schedule = self.failed_job = 0
+        self.failed_run = self.schedule = self.failed_job = self.failing = self.workflow = 0
         self._open: list[int] = []
 
     async def live(self) -> None:
@@ -70,8 +85,11 @@ class Month:
         for name, (expression, more) in SCHEDULES.items():
             found = await self._client.call(CreateJob(name=name, repeat=f"CRON {expression}", **more))
             self.schedule = self.schedule or found.job_id
+            self.failing = found.job_id if name == "sync/crm" else self.failing
         await self._run_schedules(END - BUSY)
         await self._be_busy()
+        await self._deploy_badly()
+        await self._run_workflows()
         await self._leave_things_open()
 
     async def _run_schedules(self, until: datetime) -> None:
@@ -89,6 +107,7 @@ class Month:
         lines = [f"{job.next_run[:10]}: begin", *(f"part {number} of 4 done" for number in range(1, 5))]
         seconds = self._random.randint(8, 90) if kind != "search" else 1_400
         fails = kind == "report" and (self._now.month, self._now.day) >= (11, 18)
+        fails |= kind == "sync"
         fails |= kind == "backup" and self._now.day in (2, 9) and job.attempt == 1
         await self._do(job, lines, seconds, FAULTS[kind] if fails else "")
 
@@ -104,6 +123,29 @@ class Month:
                     fault = FAULTS[job.name.partition("/")[0]] if self._random.random() < 0.04 else ""
                     await self._do(job, [f"{job.name}: begun"], self._random.randint(1, 3), fault)
             await self._pass(60)
+
+    async def _deploy_badly(self) -> None:
+        """Let a deploy break one kind of job, until somebody notices."""
+        for number in range(40):
+            await self._client.call(CreateJob(name="mail/receipt", data={"order": 7_000 + number}))
+            job = await self._taken("eu-1", "mail/receipt")
+            assert job is not None
+            await self._do(job, [f"{job.name}: begun"], 1, TRACEBACK)
+
+    async def _run_workflows(self) -> None:
+        """Let one workflow finish, and leave one with a failure and one that runs."""
+        steps = {"extract": [], "clean": ["extract"], "load": ["clean"], "index": ["clean"]}
+        steps["report"] = ["load", "index"]
+        for number in range(3):
+            jobs = [{"ref": ref, "name": f"etl/{ref}", "after": after} for ref, after in steps.items()]
+            made = await self._client.call(CreateWorkflow.read({"name": "etl/nightly", "jobs": jobs}))
+            done = 0
+            while done < (5, 3, 2)[number] and (job := await self._taken("etl-1")) is not None:
+                fault = "duplicate key value violates unique constraint" if (number, done) == (1, 2) else ""
+                await self._do(job, [f"{job.name}: begun"], self._random.randint(5, 60), fault)
+                done += 1
+            self.workflow = made.workflow_id if number == 1 else self.workflow
+            await self._pass(20)
 
     async def _leave_things_open(self) -> None:
         pause = PauseJobs(name="invoice/*", reason="the tax rates are being corrected", by="ann")

@@ -1,7 +1,7 @@
-"""Make the pictures of the pages in ``docs/screenshots``: ``python -m tests.pages.screenshots [FOLDER]``.
+"""Make the pictures of the pages in ``docs/screenshots``: ``python -m tests.pages.screenshots``.
 
-A server with a test clock lives through a month first. With a FOLDER each page is drawn wide and narrow,
-light and dark, as long as it is, to be looked at.
+A server with a test clock lives through a month first. With a folder as argument each page is drawn wide and
+narrow, light and dark, as long as it is, to be looked at; further arguments are the only pages to draw.
 """
 
 from __future__ import annotations
@@ -41,6 +41,18 @@ PAGES = {
 }
 """Each picture: its page and its theme."""
 
+LOOKED_AT = {
+    "jobs-queued": ("ui/jobs?state=QUEUED", "light"),
+    "jobs-failed": ("ui/jobs?state=FAILED", "light"),
+    "failing": ("ui/schedules/{failing}", "light"),
+    "workflows": ("ui/workflows", "light"),
+    "workflow": ("ui/workflows/{workflow}", "light"),
+    "retention": ("ui/kept", "light"),
+    "gone": ("ui/jobs/999999", "light"),
+    "login": ("ui/login", "light"),
+}
+"""Pages that are drawn only to be looked at."""
+
 
 async def open_page(browser: Browser, site: Site, size: tuple[int, int]) -> Page:
     """Return a page of a size, with a person's own zone, at the server's time."""
@@ -50,25 +62,38 @@ async def open_page(browser: Browser, site: Site, size: tuple[int, int]) -> Page
     return page
 
 
-async def draw(site: Site, browser: Browser, folder: Path | None, month: Month) -> None:
+async def draw(site: Site, browser: Browser, folder: Path | None, month: Month, named: list[str]) -> None:
     """Let a month pass, and make each picture: one of each page for the documentation, or four of it."""
     await month.live()
-    numbers = {"failed": month.failed_job, "run": month.failed_run, "schedule": month.schedule}
+    numbers = {
+        "failed": month.failed_job,
+        "run": month.failed_run,
+        "schedule": month.schedule,
+        "failing": month.failing,
+        "workflow": month.workflow,
+    }
+    pages = {**PAGES, **LOOKED_AT} if folder else PAGES
     for size, mark in ((WIDE, "wide"), (NARROW, "narrow")):
         if folder is None and size is NARROW:
             continue
         page = await open_page(browser, site, size)
-        for name, (path, chosen) in PAGES.items():
+        for name, (path, chosen) in pages.items():
+            if named and name not in named:
+                continue
             await month.beat()
-            await site.open(page, path.format(**numbers))
+            if name in ("gone", "login"):
+                await page.goto(f"{site.root}/{path}")
+            else:
+                await site.open(page, path.format(**numbers))
             for theme in ("light", "dark") if folder else (chosen,):
                 await page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
                 file = folder / f"{name}-{mark}-{theme}.png" if folder else FOLDER / f"{name}.png"
-                file.write_bytes(await small(page, await page.screenshot(full_page=folder is not None)))
+                png = await page.screenshot(full_page=folder is not None)
+                file.write_bytes(png if folder else await small(page, png))
                 print(f"{file.name}: {file.stat().st_size:,} bytes", flush=True)
 
 
-async def main(folder: Path | None) -> None:
+async def main(folder: Path | None, named: list[str]) -> None:
     """Start a server and a browser, and draw."""
     (folder or FOLDER).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as database:
@@ -78,11 +103,11 @@ async def main(folder: Path | None) -> None:
         try:
             async with async_playwright() as playwright, AsyncClient(f"127.0.0.1:{server.port}") as client:
                 browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
-                await draw(Site(server), browser, folder, Month(client))
+                await draw(Site(server), browser, folder, Month(client), named)
                 await browser.close()
         finally:
             await server.stop()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else None))
+    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else None, sys.argv[2:]))

@@ -139,6 +139,7 @@ NO_PAGES = (
     "ui/chart",
     "ui/jobs/names",
     "ui/jobs/matching",
+    "ui/failures/count",
     "ui/runs/{}/output.txt",
     "ui/static/{}",
     "ui/{}",

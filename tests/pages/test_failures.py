@@ -216,7 +216,8 @@ async def test_a_group_tells_its_true_total_and_leads_to_all_of_it(site: Site, p
 
 async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, page: Page) -> None:
     """On the pages of a failure, of its job and its run; in lists the line of the exception stands alone."""
-    error = TRACEBACK.format(number=7)
+    library = '  File "/srv/venv/lib/python3.11/site-packages/pay.py", line 9, in take\n    check()\n'
+    error = TRACEBACK.format(number=7).replace("LookupError:", f"{library}LookupError:")
     job = await site.fail("order", error)
     run = (await site.ask("ListRuns"))["runs"][0]["runID"]
     for width in (1280, 390):
@@ -231,6 +232,10 @@ async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, pa
             assert error.rstrip() in str(await found.text_content()), (path, place)
             spaces = await found.evaluate("each => getComputedStyle(each).whiteSpace")
             assert spaces in ("pre", "pre-wrap"), (path, width, spaces)
+            if place.endswith("pre"):
+                await expect(found.get_by_text("site-packages")).to_be_hidden()
+                await page.get_by_role("button", name="Frames of libraries").first.click()
+                await expect(found.get_by_text("site-packages")).to_be_visible()
     for path in ("ui/runs", "ui/jobs?state=FAILED", "ui/events"):
         await site.open(page, path)
         await expect(page.locator("main")).to_contain_text("LookupError: order 7 is not there")

@@ -135,9 +135,9 @@ async def test_it_is_live(site: Site, page: Page) -> None:
     job = await site.create("a")
     await site.open(page, f"ui/jobs/{job}")
     badge = page.locator("#job .badge").first
-    await expect(badge).to_contain_text("QUEUED")
+    await expect(badge).to_contain_text("queued")
     run = (await site.take("a"))["runID"]
-    await expect(badge).to_contain_text("RUNNING")
+    await expect(badge).to_contain_text("running")
     await site.ask("FinishJob", jobID=job, runID=run)
     await expect(page.locator("#job")).to_contain_text("This job has ended and was removed")
     await expect(page.locator("#run-1")).to_contain_text("success")
@@ -237,7 +237,7 @@ async def test_retry(site: Site, page: Page) -> None:
     job = await site.fail("a")
     await site.open(page, f"ui/jobs/{job}")
     await act(page, "Retry", question=f"Queue job {job} (NAMED) again?")
-    await expect(page.locator("#job .badge").first).to_contain_text("QUEUED")
+    await expect(page.locator("#job .badge").first).to_contain_text("queued")
     await expect(page.locator("#news")).to_have_text(f"Retried: job {job}.")
 
 
@@ -275,11 +275,11 @@ async def test_cancel(site: Site, page: Page) -> None:
     await site.ask("FinishJob", jobID=parent)
     await site.open(page, f"ui/jobs/{child}")
     await act(page, "Cancel", question=f"Cancel job {child} (NAMED)?")
-    await expect(page.locator("#job .badge").first).to_contain_text("CANCELLED")
+    await expect(page.locator("#job .badge").first).to_contain_text("cancelled")
     plain = await site.create("plain")
     await site.open(page, f"ui/jobs/{plain}")
     await act(page, "Cancel", question=f"Cancel job {plain} (NAMED)?")
-    await expect(page.locator("#job .badge").first).to_contain_text("CANCELLED")
+    await expect(page.locator("#job .badge").first).to_contain_text("cancelled")
     await site.open(page, f"ui/jobs/{plain}")
     await expect(page.get_by_text("Kept until", exact=True)).to_be_visible()
 

@@ -42,7 +42,7 @@ async def test_it_lists_the_newest_first_for_everybody(site: Site, page: Page) -
     await site.open(page, "ui/jobs")
     assert await listed(page) == [4, 3, 2, 1]
     row = page.locator(f"#job-{failed}")
-    assert "FAILED" in await row.inner_text()
+    assert "failed" in await row.inner_text()
     assert await row.locator(".shape.cross").count() == 1
     await check(page)
 
@@ -162,7 +162,7 @@ async def test_the_list_is_live_and_keeps_the_selection(site: Site, page: Page) 
     assert await page.locator(f"#select-{first}").is_checked()
     assert await page.locator("#selected").inner_text() == "1 selected"
     await site.take("a")
-    await expect(page.locator(f"#job-{first}")).to_contain_text("RUNNING")
+    await expect(page.locator(f"#job-{first}")).to_contain_text("running")
     await site.ask("FinishJob", jobID=first)
     await page.locator(f"#job-{first}").wait_for(state="detached")
 

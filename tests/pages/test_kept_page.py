@@ -17,7 +17,7 @@ async def test_every_limit_is_shown_with_what_is_there(site: Site, page: Page) -
     await site.ask("FinishJob", jobID=job["jobID"], runID=job["runID"])
     await site.ask("SetRetention", name="mail/*", runs="30d", runsBytes=1_000_000, by="ada")
     await site.open(page, "ui/")
-    await page.get_by_role("link", name="What is kept").click()
+    await page.get_by_role("link", name="Retention").click()
     rows = page.locator("[data-row]")
     await expect(rows).to_have_count(len(KEPT_KINDS) + 1)
     for text in ("mail/*", "Runs", "30d", "1,000,000 bytes", "ada"):

@@ -53,9 +53,9 @@ async def test_a_fold_is_paused_with_a_reason_and_resumed(site: Site, page: Page
         await site.create(name)
     await site.open(page, "ui/queues")
     row = page.locator("#queues tbody tr").first
-    await row.locator("summary").click()
+    await row.get_by_role("button", name="Pause…").click()
     await row.get_by_label("Reason").fill("the mail server is down")
-    await row.get_by_role("button", name="Pause").click()
+    await row.get_by_role("button", name="Pause", exact=True).click()
     await expect(page.locator("#confirm-which")).to_contain_text("mail/*")
     await page.locator("#confirm-yes").click()
     await expect(row.locator(".why")).to_contain_text("the mail server is down")

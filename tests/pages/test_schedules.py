@@ -95,7 +95,7 @@ async def test_pausing_asks_says_why_and_until_when_and_can_be_taken_back(site: 
     await expect(page.locator("[data-row]")).to_have_count(3)
     await expect(row.get_by_label("Reason")).to_have_value("disk <full>")
     await expect(row.get_by_label("Until")).to_be_focused()
-    await row.get_by_role("button", name="Pause").click()
+    await row.get_by_role("button", name="Pause", exact=True).click()
     await expect(page.locator("#confirm-which")).to_contain_text("a[[]1]")
     await page.locator("#confirm-yes").click()
     why = row.locator(".why")

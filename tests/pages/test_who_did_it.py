@@ -26,7 +26,7 @@ async def test_what_is_done_on_a_page_is_done_by_who_logged_in(site: Site, page:
     await row.get_by_text("Pause…").click()
     assert await row.locator("[name=by]").count() == 0, "nobody is asked who they are"
     await row.get_by_label("Reason").fill("the address book is being cleaned")
-    await row.get_by_role("button", name="Pause").click()
+    await row.get_by_role("button", name="Pause", exact=True).click()
     await page.locator("#confirm-yes").click()
     await expect(row).to_contain_text("mail/welcome has been paused by ann since ")
     await expect(page.get_by_role("button", name="Log out ann")).to_be_visible()

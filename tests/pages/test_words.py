@@ -1,10 +1,14 @@
-"""Formatting of values on pages: which parts of a sentence are timestamps."""
+"""Formatting of values on pages: timestamps in sentences, names, errors, failures in a row."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from bedrockjobs.base.fingerprints import split_frames
 from bedrockjobs.pages import formatting
+from bedrockjobs.pages.ticks import failed_in_a_row
 
 
 @pytest.mark.parametrize(
@@ -28,3 +32,45 @@ def test_the_servers_timestamps_are_found_in_its_sentences(sentence: str, moment
     parts = formatting.moments(sentence)
     assert "".join(parts) == sentence
     assert parts[1::2] == moments
+
+
+def test_a_long_name_loses_its_middle_but_not_its_text() -> None:
+    whole = "a" * formatting.NAME_CHARS_WHOLE
+    assert formatting.breakable(whole) == whole
+    cut = formatting.breakable(f"<{whole}>")
+    assert 'class="cut"' in cut
+    assert f'title="&lt;{whole}&gt;"' in cut
+    assert cut.striptags() == f"<{whole}>"
+    assert f"<span>{whole[: formatting.NAME_END_CHARS - 1]}&gt;</span>" in cut
+
+
+def test_frames_of_libraries_are_split_from_the_others() -> None:
+    own = '  File "/srv/a.py", line 1, in f\n    g()'
+    library = '  File "/v/site-packages/b.py", line 2, in g\n    raise E'
+    error = f"Traceback (most recent call last):\n{own}\n{library}\nE: no"
+    parts = split_frames(error)
+    assert [of_library for of_library, _ in parts] == [False, True, False]
+    assert parts[1][1] == library
+    assert "\n".join(lines for _, lines in parts) == error
+
+
+def _tick(count: int, failed: int, outcome: str = "fired") -> dict[str, Any]:
+    return {"count": count, "failed": failed, "outcome": outcome}
+
+
+@pytest.mark.parametrize(
+    ("rows", "statuses", "most"),
+    [
+        ([], [], 0),
+        ([_tick(1, 0)], ["success"], 0),
+        ([_tick(54, 54)], ["fail"] * 30, 54),
+        ([_tick(1, 1), _tick(2, 0, "skipped"), _tick(3, 3), _tick(1, 0)], [], 4),
+        ([_tick(30, 3)], ["running", "fail", "timeout", "fail", "success", "fail"], 3),
+    ],
+)
+def test_failures_in_a_row_are_counted(rows: list[dict[str, Any]], statuses: list[str], most: int) -> None:
+    runs = [
+        {"ended": "" if status == "running" else "now", "status": status, "scheduledFor": str(number)}
+        for number, status in enumerate(statuses)
+    ]
+    assert failed_in_a_row(rows, runs) == most

@@ -203,6 +203,8 @@
   }
 
   async function act(form, button) {
+    const popover = form.closest("[popover]");
+    if (popover) popover.hidePopover();
     const { command, say, done, selection, as, called } = { ...form.dataset, ...button.dataset };
     const given = fields(form, button);
     let ids = [given.jobID ?? given.runID ?? given.runIDs ?? given.workflowID ?? given.worker ?? given.name ?? called ?? ""];
@@ -293,6 +295,22 @@
     if (place) place.focus();
   }
 
+  // Presses the button of this page that tries again: of the selection, or of what the page shows.
+  function again() {
+    const tries = ["RetryJob", "RunAgain", "RetryWorkflow"].map((name) => `form[data-command="${name}"] button`).join();
+    const button = $$(tries, $("main")).find((each) => each.checkVisibility());
+    if (button) button.click();
+  }
+
+  // Clears the selection; without one, the filter.
+  function clear() {
+    const boxes = $$("[data-row] input:checked, [data-bulk] input:checked");
+    for (const box of boxes) box.checked = false;
+    count();
+    const all = $(".filter > a:not(.button)");
+    if (!boxes.length && all) all.click();
+  }
+
   let going = 0;
   const keys = {
     "?": () => $("#help").showModal(),
@@ -310,6 +328,8 @@
     t: () => theme(true),
     u: () => times(true),
     g: () => { going = Date.now(); },
+    R: again,
+    Escape: clear,
   };
 
   document.addEventListener("keydown", (event) => {
@@ -336,8 +356,54 @@
     }
   }
 
+  // --- rows, popovers, the menu, and the number of failures ---------------------------------------------------
+
+  // A click anywhere in a row opens what the row is about, unless it selects text or hits a control.
+  function openRow(event) {
+    const row = event.target.closest("tr[data-row]");
+    const target = row && $("a[data-main]", row) || row && $("th a", row);
+    if (!target || event.defaultPrevented || event.target.closest("a, button, input, label, select, summary, details, [popover]")) return;
+    if (String(getSelection())) return;
+    if (event.ctrlKey || event.metaKey) open(target.href);
+    else target.click();
+  }
+
+  // Places a popover below its button, within the window.
+  function place(event) {
+    const box = event.target;
+    if (!box.matches || !box.matches("[popover]") || event.newState !== "open") return;
+    const button = $(`[popovertarget="${CSS.escape(box.id)}"]`).getBoundingClientRect();
+    const GAP = 4;
+    const left = Math.min(button.left, document.documentElement.clientWidth - box.offsetWidth - 2 * GAP);
+    const below = button.bottom + GAP;
+    box.style.left = `${Math.max(left, GAP)}px`;
+    box.style.top = `${below + box.offsetHeight > innerHeight ? Math.max(button.top - box.offsetHeight - GAP, GAP) : below}px`;
+    const field = $("input:not([type=hidden])", box);
+    if (field) field.focus();
+  }
+
+  const FAILURES_EVERY_MS = 5000;
+  let counted = 0;
+
+  async function failures() {
+    const badge = $("[data-failures]");
+    if (!badge || Date.now() - counted < FAILURES_EVERY_MS) return;
+    counted = Date.now();
+    const answer = await fetch(badge.dataset.failures, { cache: "no-store" }).catch(() => null);
+    if (!answer || !answer.ok) return;
+    const { count: number, text } = await answer.json();
+    badge.textContent = number ? text : "";
+    badge.title = number ? `${text} failed jobs that nobody has marked as seen` : "";
+  }
+
   // --- setup ---------------------------------------------------------------------------------------------
 
+  document.addEventListener("click", openRow);
+  document.addEventListener("toggle", place, true);
+  document.body.addEventListener("refresh", failures);
+  if ($("#menu")) {
+    $("#menu").addEventListener("click", () => $("#menu").setAttribute("aria-expanded", $("#top").classList.toggle("open")));
+  }
   document.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-command]")) return;
     event.preventDefault();
@@ -351,6 +417,10 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest(".unfold");
     if (button) button.setAttribute("aria-expanded", button.form.classList.toggle("unfolded"));
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-frames]");
+    if (button) button.setAttribute("aria-expanded", button.previousElementSibling.classList.toggle("whole"));
   });
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
@@ -376,6 +446,7 @@
   times(false);
   label();
   count();
+  failures();
   listen();
   setInterval(tellTimes, 10000);
 })();
