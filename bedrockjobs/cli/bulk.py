@@ -145,12 +145,18 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
         return False
     if choice.tags and not set(choice.tags) <= set(jsontext.parse(job.get("tags", "[]"))):
         return False
-    if choice.text is None:
-        return True
-    if hidden := hidden_in(job):
-        raise Failure(f"--text: this token may not read {hidden[0]} of jobs", FORBIDDEN)
-    text = choice.text.casefold()
-    return any(text in text_of(job, key).casefold() for key in ("name", "data", "error"))
+    return choice.text is None or contains(job, "jobs", ("name", "data", "error"), choice.text)
+
+
+def contains(record: Record, what: str, keys: Sequence[str], text: str) -> bool:
+    """Return whether one of these values contains a text, in any case; raises Failure if one is hidden.
+
+    ``what`` names such records in the error: ``jobs``.
+    """
+    hidden = [key for key in hidden_in(record) if key in keys]
+    if hidden:
+        raise Failure(f"--text: this token may not read {hidden[0]} of {what}", FORBIDDEN)
+    return any(text.casefold() in text_of(record, key).casefold() for key in keys)
 
 
 NAMES_SHOWN = 5

@@ -315,18 +315,25 @@ def _decisive_first(record: Record, reason: str) -> Record:
 
 
 @job.command()
-@takes(ExplainJob, JOB)
+@click.argument("job_id", metavar="ID|NAME", shell_complete=job_names)
 @server_options
-def explain(session: Session, /, **_: Any) -> None:
-    """Explain why a job does not run, with the most decisive reason first."""
-    command = typed_command(session, ExplainJob)
-    reply = session.record(command)
-    if session.form != "table":
+def explain(session: Session, /, job_id: str) -> None:
+    """Explain why a job does not run, with the most decisive reason first.
+
+    Of several jobs with the name, it is the first queued one.
+    """
+    reply = session.reply(ExplainJob, {"jobID": job_id_of(session, job_id, first=True)})
+    if session.form == "table":
+        write_reasons(reply)
+    else:
         write_one(reply, session.form)
-        return
+
+
+def write_reasons(reply: Record) -> None:
+    """Write an answer to ExplainJob for people."""
     reasons = records_in(reply["waitsFor"])
     state = text_of(reply, "state")
-    write_wrapped(printable(f"Job {command.job_id} ({text_of(reply, 'name')}) is {state}."))
+    write_wrapped(printable(f"Job {reply['jobID']} ({text_of(reply, 'name')}) is {state}."))
     if not reasons:
         click.echo("Nothing prevents it from running.")
     else:

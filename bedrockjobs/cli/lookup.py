@@ -76,10 +76,11 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text) is not None
 
 
-def job_id_of(session: Session, id_or_name: str) -> str:
+def job_id_of(session: Session, id_or_name: str, *, first: bool = False) -> str:
     """Return the jobID of a job that is given by its jobID or by its name.
 
-    A number is always a jobID. Raises Failure if no job has the name, or more than one.
+    A number is always a jobID. Raises Failure if no job has the name, or more than one; with ``first``, the
+    first queued one is chosen then.
     """
     if is_number(id_or_name):
         return id_or_name
@@ -87,6 +88,9 @@ def job_id_of(session: Session, id_or_name: str) -> str:
     job_ids = [text_of(job, "jobID") for job in records_in(session.record(query)["jobs"])]
     if not job_ids:
         raise Failure(f"there is no job {id_or_name!r}; `bedrockjobs job list` shows them", NOT_FOUND)
+    if len(job_ids) > 1 and first:
+        queued = session.rows(ListJobs, {"name": literal(id_or_name), "state": "QUEUED", "limit": 1})
+        return text_of(queued[0], "jobID") if queued else job_ids[0]
     if len(job_ids) > 1:
         several = ", ".join(job_ids[:NAMESAKES_SHOWN]) + (", ..." if len(job_ids) > NAMESAKES_SHOWN else "")
         raise Failure(f"several jobs are named {id_or_name!r}: give one of the jobIDs {several}", REFUSED)

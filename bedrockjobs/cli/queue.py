@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 import click
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.glob import literal
+from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.job import write_reasons
 from bedrockjobs.cli.lookup import Completer, job_names, paged
 from bedrockjobs.cli.output import (
     Record,
@@ -21,9 +24,9 @@ from bedrockjobs.cli.output import (
     write_many,
     write_one,
 )
-from bedrockjobs.cli.session import Session, built, confirm, records_in, server_options
+from bedrockjobs.cli.session import NOT_FOUND, Failure, Session, built, confirm, records_in, server_options
 from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_command, typed_values
-from bedrockjobs.commands import ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
+from bedrockjobs.commands import ExplainJob, ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
 from bedrockjobs.job.limits import AT_LIMIT
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +43,7 @@ def queue() -> None:
 
     \b
     bedrockjobs queue list
+    bedrockjobs queue explain mail/welcome
     bedrockjobs queue pause 'mail/*' --reason 'the mail server is down' --until 2h
     """
 
@@ -71,6 +75,29 @@ def list_queues(session: Session, /, limit: int, **_: Any) -> None:
     if age:
         click.echo(f"Queued jobs were counted {age} s ago.", err=True)
     write_many(rows, "table", none="No jobs: `bedrockjobs job create NAME` makes the first one.")
+
+
+@queue.command()
+@click.argument("name", metavar="NAME", shell_complete=job_names)
+@server_options
+def explain(session: Session, /, name: str) -> None:
+    """Show the counts of NAME, and why its first queued job does not run."""
+    rows = session.rows(ListQueues, {"name": literal(name), "limit": 1})
+    if not rows:
+        raise Failure(f"there is no queue {name!r}; `bedrockjobs queue list` shows them", NOT_FOUND)
+    queued = session.rows(ListJobs, {"name": literal(name), "state": "QUEUED", "limit": 1})
+    reply = session.reply(ExplainJob, {"jobID": queued[0]["jobID"]}) if queued else None
+    if session.form != "table":
+        reasons = reply["waitsFor"] if reply else RawJSON("[]")
+        write_one({**rows[0], "waitsFor": reasons}, session.form, identity="name")
+        return
+    pattern = text_of(rows[0], "pausedBy")
+    pauses = {text_of(pause, "pattern"): pause for pause in _pauses(session)} if pattern else {}
+    write_one({key: value for key, value in _row(rows[0], pauses).items() if value}, "table")
+    if reply is None:
+        click.echo("No job of this name is queued.")
+    else:
+        write_reasons(reply)
 
 
 def _row(record: Record, pauses: dict[str, Record]) -> Record:

@@ -12,7 +12,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
-from bedrockjobs.cli.bulk import counted
+from bedrockjobs.cli.bulk import contains, counted
 from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
 from bedrockjobs.cli.lookup import Pace, job_names, paged, run_ids
 from bedrockjobs.cli.output import (
@@ -98,25 +98,43 @@ def run() -> None:
     typed("error_type", metavar="TYPE"),
 )
 @since_option("Only runs that began since")
+@click.option(
+    "--until", type=Since(), metavar="TIME", help=f"Only runs that began before then: {SINCE_FORMATS}."
+)
+@click.option("--text", metavar="TEXT", help="Only with this in name, worker or error.")
 @limit_option("runs")
 @takes(ListRuns, typed("before", metavar="RUNID"))
 @server_options
-def list_runs(session: Session, /, since: PastTime | None, limit: int, **_: Any) -> None:
+def list_runs(
+    session: Session,
+    /,
+    since: PastTime | None,
+    until: PastTime | None,
+    text: str | None,
+    limit: int,
+    **_: Any,
+) -> None:
     """List runs, the newest first: what failed last night is `run list --status failed --since yesterday`.
 
     `attempt` counts the tries of one tick, one trigger or one job; `took` is how long it ran.
     """
     parameters = typed_values(session, ListRuns)
     since_time = None if since is None else since_timestamp(since, session.now())
+    until_time = None if until is None else since_timestamp(until, session.now(), "--until")
 
     def too_old(run: Record) -> bool:
         return since_time is not None and text_of(run, "started") < since_time
 
-    runs = paged(session, ListRuns, parameters, limit, until=too_old)
+    def fits(run: Record) -> bool:
+        began_before = until_time is None or text_of(run, "started") < until_time
+        return began_before and (text is None or contains(run, "runs", ("name", "worker", "error"), text))
+
+    chosen = until is not None or text is not None
+    runs = paged(session, ListRuns, parameters, limit, fits=fits if chosen else None, until=too_old)
     if session.form == "table":
         runs = [run_row(record) for record in runs]
     none = "No runs."
-    if not (since_time or any(parameters.values())):
+    if not (since_time or chosen or any(parameters.values())):
         none = (
             "No runs: a worker records one for each job; `bedrock-worker --name NAME -- COMMAND` starts one."
         )

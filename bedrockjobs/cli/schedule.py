@@ -6,6 +6,7 @@ A schedule is a job whose repeat begins with CRON. The server validates and expl
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -100,12 +101,12 @@ def split_repeat(repeat: str) -> tuple[str, str]:
     return match["expression"], match["zone"] or ""
 
 
-def validated(session: Session, repeat: str) -> Record:
+def validated(session: Session, repeat: str, after: str | None = None) -> Record:
     """Let the server validate a repeat; raises click.UsageError if it is invalid.
 
-    Warnings go to stderr.
+    Warnings go to stderr. The ticks are those after ``after``, or after now.
     """
-    reply = session.reply(ValidateSchedule, {"repeat": repeat})
+    reply = session.reply(ValidateSchedule, {"repeat": repeat, "after": after})
     if reply["valid"] != "true":
         raise click.UsageError("\n".join(map(printable, jsontext.parse(reply["errors"]))))
     for warning in jsontext.parse(reply["warnings"]):
@@ -290,14 +291,15 @@ listing(
 @schedule.command("next")
 @click.argument("expression", metavar="EXPRESSION|NAME", shell_complete=schedule_names)
 @_zone_option
+@takes(ValidateSchedule, typed("after", "--from", "after", metavar="TIME"))
 @server_options
-def show_next(session: Session, /, expression: str, zone: str | None) -> None:
+def show_next(session: Session, /, expression: str, zone: str | None, after: str | timedelta | None) -> None:
     """Explain an expression, or the schedule NAME, and show when it runs next."""
     query = ListSchedules(name=literal(expression), limit=1)
     existing = [] if zone is not None else records_in(session.record(query)["schedules"])
     repeat = text_of(existing[0], "repeat") if existing else repeat_of(expression, zone)
     try:
-        validity = validated(session, repeat)
+        validity = validated(session, repeat, session.parse_time(after))
     except click.UsageError as error:
         if re.search(r"\s", expression.strip()):
             raise

@@ -66,6 +66,7 @@ class ValidateSchedule(Command[ValidateReply]):
         max_length=REPEAT_CHARS_MAX,
         description="A repeat, or the bare expression of a schedule: `0 9 * * 1-5`.",
     )
+    after: Timestamp | None = Field(default=None, description="The ticks after this time; now if left out.")
 
 
 class ScheduleReply(Reply):

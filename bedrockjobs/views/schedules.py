@@ -14,9 +14,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import timestamp
+from bedrockjobs.base.clock import moment_of, timestamp
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
+from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import ValidateSchedule
 from bedrockjobs.engine.handlers.context import Answer, handles
 from bedrockjobs.engine.handlers.serving import Serving
@@ -107,8 +108,11 @@ _UNITS = {"s": "second", "m": "minute", "h": "hour"}
 
 @handles(ValidateSchedule)
 def validate(serving: Serving, command: ValidateSchedule) -> Answer:
-    """Validate a repeat at the server's current time."""
-    return Answer(validated(command.repeat, serving.clock.now(), serving.settings.compatibility))
+    """Validate a repeat at the server's current time, or as if it were another time."""
+    now = serving.clock.now()
+    if command.after is not None:
+        now = moment_of(stamped(command.after, timestamp(now)))
+    return Answer(validated(command.repeat, now, serving.settings.compatibility))
 
 
 def validated(text: str, now: datetime, compatibility: Compatibility) -> str:

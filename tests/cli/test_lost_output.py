@@ -197,6 +197,7 @@ CALLED: dict[str, str] = {
     "failure list": "",
     "failure seen": "--run {failed}",
     "failure show": "{fingerprint}",
+    "queue explain": "{name}",
     "queue list": "",
     "queue pause": "{name}",
     "queue resume": "{paused}",

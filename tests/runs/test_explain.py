@@ -312,6 +312,15 @@ async def test_a_zone(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
+    ("after", "first"),
+    [("2027-03-28 12:00:00", "2027-03-29 07:00:00"), ("+2 DAYS", "2026-11-23 08:00:00"), ("-9h", None)],
+)
+async def test_the_ticks_after_another_time(site: Site, after: str, first: str | None) -> None:
+    answer = await site.ok("ValidateSchedule", repeat="CRON TZ=Europe/Berlin 0 9 * * *", after=after)
+    assert answer["next"][0] == (first or "2026-11-21 08:00:00")
+
+
+@pytest.mark.parametrize(
     "repeat",
     ["CRON 61 * * * *", "0 0 30 2 *", "CRON TZ=Nowhere/Land 0 9 * * *", "* * * *", "10-5 * * * *", "soon"],
 )

@@ -87,6 +87,17 @@ def test_a_name_that_does_not_tell_one_job_ends_the_command(
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(("queued", "explained"), [((4,), 4), ((), 3)])
+def test_of_several_jobs_the_first_queued_one_is_explained(
+    server: FakeServer, queued: tuple[int, ...], explained: int
+) -> None:
+    server.will("ListJobs", jobs(3, 4), jobs(*queued))
+    server.will("ExplainJob", {"jobID": explained, "name": "nightly", "state": "QUEUED", "waitsFor": []})
+    assert run("job", "explain", "nightly").exit_code == 0
+    assert sent(server, "ListJobs")[1] == {"name": "nightly", "state": "QUEUED", "limit": 1}
+    assert sent(server, "ExplainJob") == [{"jobID": explained}]
+
+
 def test_names_that_are_not_there_do_not_keep_others_from_their_end(server: FakeServer) -> None:
     server.will("ListJobs", jobs(), jobs(8))
 

@@ -51,6 +51,27 @@ def test_nothing_paused_asks_nothing_more_and_json_is_the_servers(fake: FakeServ
     assert [name for name, _ in fake.wired] == ["ListQueues"] * 3
 
 
+def test_explain_has_the_counts_and_why_the_first_job_waits(fake: FakeServer) -> None:
+    explained = {
+        "jobID": 7,
+        "name": "mail/a",
+        "state": "QUEUED",
+        "waitsFor": [{"reason": "no worker", "detail": "no worker is alive"}],
+    }
+    fake.will("ListQueues", *[{"queues": [QUEUE]}] * 3, {"queues": []})
+    fake.will("ListJobs", {"jobs": [{"jobID": 7}]}, {"jobs": [{"jobID": 7}]}, {"jobs": []})
+    fake.will("ExplainJob", explained, explained)
+    shown = run("queue", "explain", "mail/a").stdout.splitlines()
+    assert [cells(line) for line in shown[:3]] == [["name", "mail/a"], ["ready", "1,200"], ["running", "2"]]
+    assert shown[-3] == "Job 7 (mail/a) is QUEUED."
+    assert "no worker is alive" in shown[-1]
+    found = json.loads(run("queue", "explain", "mail/a", "-o", "json").stdout)
+    assert (found["ready"], found["waitsFor"]) == (1200, explained["waitsFor"])
+    assert run("queue", "explain", "mail/a").stdout.splitlines()[-1] == "No job of this name is queued."
+    gone = run("queue", "explain", "mail/a")
+    assert (gone.exit_code, "there is no queue 'mail/a'" in gone.stderr) == (3, True)
+
+
 @pytest.mark.parametrize("group", ["queue", "schedule"])
 def test_pause_and_resume_are_the_same_in_both_groups(group: str, fake: FakeServer) -> None:
     fake.will("ListJobs", {"jobs": [{}]})

@@ -268,6 +268,13 @@ def test_next_of_a_name_and_of_an_expression(fake: FakeServer) -> None:
     assert sent(fake, "ValidateSchedule") == [{"repeat": REPEAT}, {"repeat": "CRON 0 9 * * *"}]
 
 
+def test_next_from_another_time(fake: FakeServer) -> None:
+    fake.will("ListSchedules", {"schedules": []})
+    fake.will("ValidateSchedule", VALID)
+    assert run("schedule", "next", "0 9 * * *", "--from", "2027-01-01").exit_code == 0
+    assert sent(fake, "ValidateSchedule") == [{"repeat": "CRON 0 9 * * *", "after": "2027-01-01 00:00:00"}]
+
+
 def test_next_of_what_is_neither(fake: FakeServer) -> None:
     fake.will("ListSchedules", {"schedules": []})
     fake.will("ValidateSchedule", INVALID)

@@ -30,6 +30,16 @@ def test_runs_since_then_end_with_the_first_older_one(fake: FakeServer) -> None:
     assert len(sent(fake, "ListRuns")) == 1
 
 
+def test_runs_until_then_and_with_a_text(fake: FakeServer) -> None:
+    listed = runs("2026-11-23 11:00:00", "2026-11-23 10:30:00", "2026-11-23 09:00:00")
+    listed["runs"][1]["error"] = "Disk full"
+    fake.will("ListRuns", listed, listed, listed)
+    assert run("run", "list", "--until", "80m", "-o", "name").stdout.split() == ["99", "98"]
+    assert run("run", "list", "--text", "disk FULL", "-o", "name").stdout.split() == ["99"]
+    result = run("run", "list", "--since", "2h", "--until", "100m", "--text", "disk")
+    assert (result.stdout, result.stderr) == ("", "No runs.\n")
+
+
 def test_jobs_since_then_are_looked_for_page_by_page(fake: FakeServer) -> None:
     """The printed cursor continues after the shown jobs."""
     old = {"name": "a", "created": "2026-11-01 00:00:00", "lastRun": ""}
