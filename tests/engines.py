@@ -22,6 +22,7 @@ import pytest
 
 from bedrockjobs.base.clock import ManualClock, timestamp_ms
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.store.postgresql.locks import SALT, AdvisoryKeys
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.effort import PROFILE
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -55,8 +56,16 @@ class Databases(Protocol):
         """Return the clock by which leases expire: the wall clock, or a separate clock for leases."""
         ...
 
-    async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
-        """Prepare for the test to move both clocks; ``before`` is the date before the move."""
+    async def move(
+        self,
+        database: str,
+        before: Any,
+        advance: Callable[[], object],
+        *,
+        date_s: float = 0,
+        leases_s: float = 0,
+    ) -> None:
+        """Move both clocks, those of the process by ``advance``; ``before`` is the date before the move."""
         ...
 
     async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
@@ -90,8 +99,17 @@ class Files:
         """Return the clock of leases."""
         return leases
 
-    async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
-        """Do nothing: on SQLite, leases have a clock of their own."""
+    async def move(
+        self,
+        database: str,
+        before: Any,
+        advance: Callable[[], object],
+        *,
+        date_s: float = 0,
+        leases_s: float = 0,
+    ) -> None:
+        """Advance the clocks of the process: on SQLite, leases have one of their own."""
+        advance()
 
     async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
         """Copy the file as it is, then stop the server of the original."""
@@ -151,22 +169,48 @@ class Schemas:
         """Return the wall clock: leases are in the database, and ``move`` lets them age."""
         return clock
 
-    async def move(self, database: str, before: Any, *, date_s: float = 0, leases_s: float = 0) -> None:
+    async def move(
+        self,
+        database: str,
+        before: Any,
+        advance: Callable[[], object],
+        *,
+        date_s: float = 0,
+        leases_s: float = 0,
+    ) -> None:
         """Let leases age: PostgreSQL stores them as dates, so they are moved with the date or separately.
 
-        The server's last heartbeat moves with the date, as if time had passed while it ran.
+        The server's last heartbeat moves with the date, as if time had passed while it ran. No maintenance
+        may see one of them moved and not the other, which looks as if the clock had been set: its lock is
+        held until both are.
         """
         moved = f"interval '{date_s - leases_s} seconds'"
         now = timestamp_ms(before)
         begun = f"coalesce(nullif(least(beat, '{now}'), ''), '{now}')::timestamp"
+        schema = schema_of(database)
         sql = f"""
-            SET search_path = {schema_of(database)};
+            SET search_path = {schema};
             UPDATE runs SET beat = {_timestamp(f"{begun} + {moved}")} WHERE status = 'running';
             UPDATE workers SET until = {_timestamp(f"until::timestamp + {moved}")};
             UPDATE meta SET value = {_timestamp(f"value::timestamp + interval '{date_s} seconds'")}
                 WHERE key = 'seen';
         """
-        await asyncio.to_thread(CLUSTER.do, sql)
+
+        def moved_in_database() -> psycopg.Connection[Any]:
+            ((salt,),) = CLUSTER.do(f"SELECT value FROM {schema}.meta WHERE key = '{SALT}'")
+            connection = psycopg.connect(CLUSTER.url, options="-c lock_timeout=20s")
+            try:
+                connection.execute(
+                    f"SELECT pg_advisory_xact_lock({AdvisoryKeys(schema, salt).key_of('watch')}); {sql}"
+                )
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+        with closing(await asyncio.to_thread(moved_in_database)) as connection:
+            connection.commit()
+            advance()  # in the same turn of the loop, in which the server cannot look at the clock
 
     async def crash(self, database: str, stop: Callable[[], Awaitable[None]]) -> str:
         """Stop the server, and undo what it wrote during its shutdown."""

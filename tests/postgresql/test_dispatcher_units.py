@@ -6,18 +6,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.clock import ManualClock, SystemClock
 from bedrockjobs.base.config import LOCK_WAIT_S_MAX
 from bedrockjobs.base.errors import NotFound, Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine import batch, submission
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import RETRIES_AT_ONCE, RETRY_S, RETRY_S_MAX, Outcome, Submission
+from bedrockjobs.engine.unit import perform
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.postgresql import heads, takes
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -237,6 +239,18 @@ async def test_a_take_for_which_there_is_nothing_looks_once(
     for number, name in enumerate(("a", "b,a", "a*", "*"), 1):
         assert isinstance(await live.ask(c.GetJob(name=name, worker="w")), NotFound)
         assert len(opened) == number, name
+
+
+@pytest.mark.parametrize("before_s", [0.001, 0.019])
+def test_a_test_clock_just_before_a_job_is_due_lets_nobody_look_again(
+    before_s: float, servers: Servers, clock: ManualClock
+) -> None:
+    (server,) = servers(1)
+    due = clock.now() + timedelta(seconds=5)
+    server.do(c.CreateJob, name="a", first_run=f"{due:%Y-%m-%d %H:%M:%S}")
+    clock.move_to(due - timedelta(seconds=before_s))
+    get = c.GetJob(name="a")
+    assert type(perform(server.open(get), get)) is NotFound
 
 
 async def test_a_worker_that_is_drained_does_not_look_again(

@@ -41,9 +41,9 @@ class Site(Live):
 
     async def rest(self) -> None:
         """Wait until the server has done what time alone asks of it."""
-        self.server.dispatcher.poke()
         async with await Talk.open(self.port) as talk:
             for _ in range(3):
+                self.server.dispatcher.poke()  # again, as a unit in progress may have looked before
                 assert (await talk.ask("ListLimits")).code == 200
 
     async def later(self, seconds: float) -> None:
@@ -66,9 +66,12 @@ class Site(Live):
         """Move both clocks, each by some seconds, and let the server do what this brings."""
         await self.known()
         database, now = self.server.settings.database, self.clock.now()
-        await self.databases.move(database, now, date_s=date_s, leases_s=leases_s)
-        self.leases.advance(leases_s)
-        self.clock.advance(date_s)
+
+        def advance() -> None:
+            self.leases.advance(leases_s)
+            self.clock.advance(date_s)
+
+        await self.databases.move(database, now, advance, date_s=date_s, leases_s=leases_s)
         await self.rest()
         await self.known()
 

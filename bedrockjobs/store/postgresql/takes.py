@@ -13,7 +13,7 @@ from heapq import nsmallest
 from itertools import count
 from typing import NamedTuple
 
-from bedrockjobs.base.clock import Clock, after_seconds, timestamp_ms
+from bedrockjobs.base.clock import Clock, ManualClock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_EACH, SCANNED_MAX, TAKEN_AT_ONCE
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.job.rows import (
@@ -777,7 +777,8 @@ def _key(query: CandidateQuery, now: str) -> TakeKey:
 
 
 CLOCKS_APART = timedelta(milliseconds=20)
-"""Maximum difference between the clocks of two servers, each aligned with the database."""
+"""Maximum difference between the clocks of two servers, each aligned with the database. Clocks that move only
+by command do not differ, and a job of the next milliseconds would never become due."""
 
 
 class SkippedLocked:
@@ -787,6 +788,7 @@ class SkippedLocked:
         """Use ``takes`` to find what is due by ``clock``."""
         self._takes = takes
         self._clock = clock
+        self._apart = timedelta(0) if isinstance(clock, ManualClock) else CLOCKS_APART
         self._present = ""
 
     def forget(self) -> None:
@@ -800,5 +802,5 @@ class SkippedLocked:
         timestamp.
         """
         if not self._present:
-            self._present = max(now, timestamp_ms(self._clock.now() + CLOCKS_APART))
+            self._present = max(now, timestamp_ms(self._clock.now() + self._apart))
         return self._takes.skipped_locked(request, self._present)
