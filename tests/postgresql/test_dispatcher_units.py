@@ -246,8 +246,8 @@ def test_a_test_clock_just_before_a_job_is_due_lets_nobody_look_again(
     before_s: float, servers: Servers, clock: ManualClock
 ) -> None:
     (server,) = servers(1)
-    due = clock.now() + timedelta(seconds=5)
-    server.do(c.CreateJob, name="a", first_run=f"{due:%Y-%m-%d %H:%M:%S}")
+    due = clock.now().replace(microsecond=0) + timedelta(seconds=5)
+    server.do(c.CreateJob, name="a", firstRun=f"{due:%Y-%m-%d %H:%M:%S}")
     clock.move_to(due - timedelta(seconds=before_s))
     get = c.GetJob(name="a")
     assert type(perform(server.open(get), get)) is NotFound
