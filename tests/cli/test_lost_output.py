@@ -197,7 +197,7 @@ CALLED: dict[str, str] = {
     "failure list": "",
     "failure seen": "--run {failed}",
     "failure show": "{fingerprint}",
-    "queue explain": "{name}",
+    "queue explain": "{queued}",
     "queue list": "",
     "queue pause": "{name}",
     "queue resume": "{paused}",
