@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bedrockjobs import pages
+from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.handlers import access
 from bedrockjobs.pages.login import FORM_BYTES_MAX, _target_page
 from bedrockjobs.protocol.authentication import SESSION_COOKIE
@@ -204,6 +206,26 @@ async def test_no_cache_keeps_what_a_session_is_answered(live: Live) -> None:
     reply = await live.http("GetJob", {"name": "a"}, Cookie=cookie, Origin="http://localhost")
     assert (reply.code, reply.headers["cache-control"]) == (200, "no-store")
     assert "cache-control" not in (await root.get("/Status")).headers, "a token is no browser's"
+
+
+async def test_no_cache_keeps_any_kind_of_reply_to_a_session(live: Live) -> None:
+    """Replies of each command that reads, refusals of each command, and each page and file."""
+    cookie = await logged_in(live, (await admin_of(live)).token)
+    within = {"Cookie": cookie, "Origin": "http://localhost"}
+    codes = set()
+    for name, command in COMMANDS.items():
+        for body in ({}, {"connection": []}) if command.reads else ({"connection": []},):
+            reply = await live.http(name, body, **within)
+            assert reply.headers["x-content-type-options"] == "nosniff", (name, body, reply)
+            assert reply.headers["cache-control"] == "no-store", (name, body, reply)
+            codes.add(reply.code)
+    assert codes >= {200, 400}
+    for route in pages.routes(live.server.service, live.server.settings):
+        if route.method == "GET" and route.path != "/ui/live":
+            path = re.sub(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}", "1", route.path)
+            headers = (await Bearer(live).get(path, Cookie=cookie)).headers
+            assert headers["x-content-type-options"] == "nosniff", path
+            assert "cache-control" in headers, path
 
 
 async def test_over_tls_the_cookie_is_this_hosts_alone(serve: Serve, tmp_path: Path) -> None:
