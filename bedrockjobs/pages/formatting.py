@@ -48,6 +48,8 @@ SHAPES = {
     "failed": ("cross", "bad"),
     "retried": ("ring", "plain"),
     "recovered": ("disc", "good"),
+    "workflow failed": ("cross", "bad"),
+    "workflow finished": ("disc", "good"),
     "lost": ("gem", "bad"),
     "expired": ("dash", "plain"),
     "cancelled": ("dash", "plain"),

@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from bedrockjobs.pages.overview import NEEDS_SHOWN
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -93,6 +94,37 @@ async def test_long_names_are_cut_in_a_sentence(site: Site, page: Page) -> None:
     for letter in "xyz":
         cut = f"{letter * 30}…{letter * 29} has been paused"
         await expect(page.locator("#problems")).to_contain_text(cut)
+    await check(page)
+
+
+async def test_problems_of_a_kind_are_one_row_and_rows_are_at_most_four(site: Site, page: Page) -> None:
+    await site.fail("mail/1")
+    await site.ask("Heartbeat", worker="w1", names=["other"])
+    await site.ask("DrainWorker", worker="w1", by="ann")
+    for name in ("a", "b", "c"):
+        await site.create(name)
+    for name in ("x", "y"):
+        await site.ask("PauseJobs", name=name)
+    await site.create("s1", repeat="CRON 0 0 1 1 *")
+    job = await site.create("s2", repeat="CRON 0 0 1 1 *")
+    await site.ask("TriggerJob", jobID=job)
+    taken = await site.take("s2", "w2")
+    await site.ask("FailJob", jobID=job, runID=taken["runID"], error="no disk")
+    await site.open(page, "ui/")
+    await expect(page.locator("#problems .status")).to_contain_text(re.compile(r"\d things need you"))
+    rows = page.locator("#problems .needs > li")
+    await expect(rows).to_have_count(NEEDS_SHOWN)
+    await expect(rows.first).to_contain_text("3 names have no worker")
+    more = rows.last
+    await expect(more.locator("summary")).to_have_text("3 more")
+    await more.locator("summary").click()
+    await more.locator("li", has_text="x has been paused").get_by_role("button", name="Resume").click()
+    await page.locator("#confirm-yes").click()
+    await expect(more.locator("summary")).to_have_text("2 more")
+    await more.get_by_role("button", name="Take jobs again").click()
+    await page.locator("#confirm-yes").click()
+    await expect(rows).to_have_count(NEEDS_SHOWN)
+    await expect(rows.last).to_contain_text("y has been paused")
     await check(page)
 
 

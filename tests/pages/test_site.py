@@ -165,6 +165,73 @@ async def test_keys_lead_everywhere(site: Site, page: Page) -> None:
     assert not await help_.is_visible()
 
 
+async def test_the_palette_leads_to_pages_numbers_names_and_actions(site: Site, page: Page) -> None:
+    job = await site.fail("mail/receipt", "no mailbox")
+    await site.open(page, f"ui/jobs/{job}")
+    palette = page.locator("#palette")
+    rows = palette.get_by_role("option")
+    await page.keyboard.press("Control+k")
+    await check(page)
+    await page.keyboard.type("upcom")
+    await expect(rows).to_have_text(["Upcomingpage"])
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/ui/upcoming")
+    await page.get_by_role("button", name="Go to").click()
+    await page.keyboard.type("mail/r")
+    await expect(rows).to_have_text(["mail/receiptjobs", "mail/receiptqueue"])
+    await page.keyboard.press("ArrowDown")
+    await expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/ui/queues?name=mail%2Freceipt")
+    await page.locator('#link[data-state="open"]').wait_for()
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type(str(job))
+    await expect(rows).to_have_text([f"Job {job}number", f"Run {job}number"])
+    await rows.first.click()
+    await page.wait_for_url(f"**/ui/jobs/{job}")
+    await page.locator('#link[data-state="open"]').wait_for()
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("retry")
+    await rows.first.click()
+    await expect(page.locator("#confirm-which")).to_contain_text("mail/receipt")
+
+
+async def test_a_row_opens_escape_clears_and_failures_are_counted(site: Site, page: Page) -> None:
+    jobs = [await site.fail("mail/receipt", "no mailbox") for _ in range(2)]
+    await site.open(page, "ui/jobs?name=mail/*")
+    await expect(page.locator("[data-failures]")).to_have_text("2")
+    row = page.locator(f"#job-{jobs[0]}")
+    await row.get_by_role("checkbox").check()
+    await expect(page.locator("#selected")).to_have_text("1 selected")
+    await page.keyboard.press("Escape")
+    await expect(row.get_by_role("checkbox")).not_to_be_checked()
+    await page.keyboard.press("Escape")
+    await page.wait_for_url("**/ui/jobs")
+    await page.locator('#link[data-state="open"]').wait_for()
+    await row.locator("td.name").click()
+    await page.wait_for_url(f"**/ui/jobs/{jobs[0]}")
+    await page.locator('#link[data-state="open"]').wait_for()
+    await page.keyboard.press("R")
+    await expect(page.locator("#confirm-yes")).to_have_text("Retry")
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#news")).to_contain_text("Retried")
+
+
+async def test_the_menu_of_a_narrow_window_has_all_pages(site: Site, page: Page) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await site.open(page, "ui/")
+    pages = page.get_by_role("navigation", name="Pages").get_by_role("link")
+    await expect(pages).to_have_count(0)
+    menu = page.get_by_role("button", name="Menu")
+    await menu.click()
+    await expect(menu).to_have_attribute("aria-expanded", "true")
+    await expect(pages).to_have_text([label for _, label, _ in NAVIGATION])
+    assert await page.evaluate("document.documentElement.scrollWidth") == 390
+    await check(page)
+    await pages.filter(has_text="Workers").click()
+    await page.wait_for_url("**/ui/workers")
+
+
 async def test_the_skip_link_comes_first(site: Site, page: Page) -> None:
     await site.open(page, "ui/")
     await page.keyboard.press("Tab")
