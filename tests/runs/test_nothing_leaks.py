@@ -284,7 +284,7 @@ async def test_pages_count_what_is_seen(place: Place) -> None:
             re.DOTALL,
         )
     )
-    wanted = {"ready": "1", "running": "2", "wait for other jobs": "1", "failed": "1", "repeating": "2"}
+    wanted = {"ready": "1", "running": "2", "waiting": "1", "failed": "1", "schedules": "2"}
     assert {key: tiles[key] for key in wanted} == wanted
     overview = await asker.ok("Overview")
     assert [overview[key] for key in ("ready", "failed", "repeating", "workers")] == [1, 1, 2, 0]

@@ -23,8 +23,6 @@ from tests.runs.rig import Site
 
 COUNTS = ("ready", "later", "running", "paused", "blocked", "mocked", "failed")
 QUEUED = ("ready", "later", "paused", "blocked", "mocked")
-TILES = {"due later": "later", "blocked by a lock": "blocked"}
-"""What the page calls a count, where it is not its name."""
 
 
 class Told(NamedTuple):
@@ -225,8 +223,8 @@ def shown(text: str) -> tuple[dict[str, int], str]:
     """Return the counts of the overview page, and what it says is wrong."""
     tiles = re.findall(r'<span class="figure">([0-9]+)</span><span class="what">(.*?)</span>\s*<', text, re.S)
     words = {without_marks(what): int(figure) for figure, what in tiles}
-    problems = without_marks(text[text.index('class="problems"') : text.index("<h2>Now")])
-    return {TILES.get(what, what): figure for what, figure in words.items()}, problems
+    problems = without_marks(text[text.index('class="status"') : text.index('id="tiles"')])
+    return words, problems
 
 
 def some(counts: dict[str, int], names: tuple[str, ...]) -> dict[str, int]:
