@@ -48,7 +48,7 @@ def test_each_file_goes_to_one_process_and_the_longest_come_first(tmp_path: Path
 
 def test_a_process_runs_all_files_that_it_gets(tmp_path: Path) -> None:
     """Fixtures of all folders above them are there for each."""
-    files = ["tests/unit/test_glob.py", "tests/runs/test_list_children.py", "tests/worker/test_then_get.py"]
+    files = ["tests/unit/test_turns.py", "tests/runs/test_list_children.py", "tests/worker/test_then_get.py"]
     lay_out(tmp_path, *files)
     command = [sys.executable, "-m", "pytest", "-vv", f"--dealt={tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
