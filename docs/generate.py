@@ -29,7 +29,7 @@ PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/protocol.md", "statuses"): errors.statuses,
     ("explanation/life-cycle.md", "diagram"): lambda: f"```mermaid\n{lifecycle.diagram()}\n```",
     ("explanation/differences-from-bedrock.md", "tags"): tags.page_table,
-    ("explanation/postgresql.md", "sqlite only"): sqlite_only.table,
+    ("../bedrockjobs/store/postgresql/README.md", "sqlite only"): sqlite_only.table,
 }
 """Parts of pages, by the page and the part's name."""
 

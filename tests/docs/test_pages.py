@@ -23,7 +23,10 @@ from docs.generator.settings import constants_of_config
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-OTHERS = [ROOT / folder / "README.md" for folder in ("benchmarks", "clients/js", "examples/shop")]
+OTHERS = [
+    ROOT / folder / "README.md"
+    for folder in ("benchmarks", "bedrockjobs/store/postgresql", "clients/js", "examples/shop", "tests")
+]
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *OTHERS])
 
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
