@@ -33,8 +33,11 @@ def paged(
     *,
     fits: Callable[[Record], bool] | None = None,
     until: Callable[[Record], bool] | None = None,
+    hint: bool = True,
 ) -> list[Record]:
     """Return up to ``limit`` rows of a list; say on stderr how to continue if there may be more.
+
+    Without ``hint``, the rest is left out silently.
 
     Rows that do not ``fit`` are skipped; the first for which ``until`` is true ends the list.
     """
@@ -60,7 +63,8 @@ def paged(
             if len(records) < page:
                 return shown
         parameters[paging.cursor] = records[-1][paging.key]
-    click.echo(f"There may be more: --{paging.cursor} {shown[-1][paging.key]}", err=True)
+    if hint:
+        click.echo(f"There may be more: --{paging.cursor} {shown[-1][paging.key]}", err=True)
     return shown
 
 

@@ -6,7 +6,7 @@ A schedule is a job whose repeat begins with CRON. The server validates and expl
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.bulk import delete_each
 from bedrockjobs.cli.groups import Group, SectionedCommand
 from bedrockjobs.cli.job import sentence
-from bedrockjobs.cli.lookup import schedule_names
+from bedrockjobs.cli.lookup import paged, schedule_names
 from bedrockjobs.cli.output import (
     Record,
     as_json,
@@ -34,6 +34,7 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.cli.queue import add_pausing
 from bedrockjobs.cli.run import RUN_COLUMNS, run_row
 from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in, server_options
+from bedrockjobs.cli.values import DAY_FORMATS, Day, bounds_of
 from bedrockjobs.cli.verbs import job_options, listing, option_text, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import (
     CreateJob,
@@ -53,6 +54,9 @@ from bedrockjobs.schedule.repeat import NEVER
 
 LAST_RUNS = 5
 """Runs and ticks that a page shows."""
+
+OF_DAY_MAX = 1_000
+"""Maximum number of runs, and of rows of ticks, shown of one day."""
 
 TICK_COLUMNS = ("tick", "until", "count", "outcome", "reason", "status", "failed", "late", "runID")
 
@@ -340,15 +344,21 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any)
 
 @schedule.command()
 @_name_argument
+@click.option(
+    "--on", "day", type=Day(), metavar="WHEN", help=f"The runs and ticks of this day instead: {DAY_FORMATS}."
+)
 @server_options
-def show(session: Session, name: str) -> None:
+def show(session: Session, name: str, day: str | date | None) -> None:
     """Show the schedule NAME: its job, its last runs and ticks, and its next five ticks."""
     schedule = found_by_name(session, name)
     job_id = text_of(schedule, "jobID")
     job = session.reply(QueryJob, {"jobID": job_id})
-    runs = session.reply(ListRuns, {"jobID": job_id, "limit": LAST_RUNS})["runs"]
     history = session.reply(ListTicks, {"jobID": job_id, "limit": LAST_RUNS})
-    ticks = history["ticks"]
+    if day is None:
+        runs = records_in(session.reply(ListRuns, {"jobID": job_id, "limit": LAST_RUNS})["runs"])
+        ticks = records_in(history["ticks"])
+    else:
+        runs, ticks = _of_day(session, job_id, *bounds_of(day, session.now()))
     failing: Record = {key: history[key] for key in ("failingSince", "neverSucceeded") if key in history}
     validity = session.reply(ValidateSchedule, {"repeat": text_of(schedule, "repeat")})
     if session.form != "table":
@@ -358,19 +368,47 @@ def show(session: Session, name: str) -> None:
             "schedule": RawJSON(as_json(schedule)),
         }
         write_one(
-            {**page, "runs": runs, "ticks": ticks, **failing, "next": validity["next"]},
+            {
+                **page,
+                "runs": RawJSON(as_json(runs)),
+                "ticks": RawJSON(as_json(ticks)),
+                **failing,
+                "next": validity["next"],
+            },
             session.form,
             identity="name",
         )
         return
     write_one(_facts(schedule, job, failing), "table")
-    write_title("Last runs")
-    _part([run_row(run) for run in records_in(runs)], RUN_COLUMNS)
-    write_title("Last ticks")
-    _part([_tick_row(tick) for tick in records_in(ticks)], TICK_COLUMNS)
+    write_title("Last runs" if day is None else f"Runs that began on {day}")
+    _part([run_row(run) for run in runs], RUN_COLUMNS)
+    write_title("Last ticks" if day is None else f"Ticks on {day}")
+    _part([_tick_row(tick) for tick in ticks], TICK_COLUMNS)
     write_title("Next ticks")
     for tick in jsontext.parse(validity["next"]) or [""]:
         click.echo(local_text(tick) or "never")
+
+
+def _of_day(session: Session, job_id: str, begin: str, end: str) -> tuple[list[Record], list[Record]]:
+    """Return the runs that began between two times, and the rows of ticks of which one was then."""
+    runs = paged(
+        session,
+        ListRuns,
+        {"jobID": job_id},
+        OF_DAY_MAX,
+        fits=lambda run: text_of(run, "started") < end,
+        until=lambda run: text_of(run, "started") < begin,
+        hint=False,
+    )
+    ticks = paged(
+        session,
+        ListTicks,
+        {"jobID": job_id, "before": end},
+        OF_DAY_MAX,
+        until=lambda tick: text_of(tick, "until") < begin,
+        hint=False,
+    )
+    return runs, ticks
 
 
 def _part(rows: list[Record], columns: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -165,6 +165,38 @@ def _read(file: IO[bytes], label: str) -> bytes:
 
 DAYS_AGO = {"today": 0, "yesterday": 1}
 """Names of days; they stand for the beginning of the day."""
+
+DAY_FORMATS = "today, yesterday, or a day like 2026-11-22"
+
+
+class Day(click.ParamType["str | date"]):
+    """A day in local time."""
+
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | date:
+        """Return a word of ``DAYS_AGO`` or a date; ``bounds_of`` makes timestamps of it."""
+        if isinstance(value, date) or value.strip().lower() in DAYS_AGO:
+            return value if isinstance(value, date) else str(value.strip().lower())
+        try:
+            return date.fromisoformat(value.strip())
+        except ValueError:
+            self.fail(f"expected {DAY_FORMATS}, got {value!r}", param, ctx)
+
+
+def bounds_of(day: str | date, now: datetime) -> tuple[str, str]:
+    """Return the timestamps at which a local day begins and ends.
+
+    Raises click.UsageError beyond year 9999.
+    """
+    if isinstance(day, str):
+        day = now.astimezone().date() - timedelta(days=DAYS_AGO[day])
+    try:
+        begin, end = (datetime.combine(each, time()) for each in (day, day + timedelta(days=1)))
+        return timestamp(begin.astimezone(now.tzinfo)), timestamp(end.astimezone(now.tzinfo))
+    except (OverflowError, ValueError):
+        raise click.UsageError(f"--on: expected {DAY_FORMATS}") from None
+
 
 SINCE_FORMATS = "yesterday, today, a time ago like 2h, or a day like 2026-11-22"
 

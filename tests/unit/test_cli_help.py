@@ -76,6 +76,7 @@ OF_SEVERAL_KINDS = {
     "--name",  # a name or a pattern
     "--names",  # one pattern, or several by commas
     "--to",  # where a message goes, or a database
+    "--on",  # a day, or kinds of events
     "--from",  # a moment, or what is read
     "--by",  # the user's name, or the token that was used
     "--job",  # a job, or its number alone where several may be given

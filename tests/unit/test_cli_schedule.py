@@ -350,6 +350,22 @@ def test_show_is_the_whole_of_a_schedule(fake: FakeServer) -> None:
     assert sent(fake, "ListRuns")[0] == {"jobID": 7, "limit": 5}
 
 
+def test_show_on_a_day_has_its_runs_and_ticks_alone(fake: FakeServer) -> None:
+    times = ("2026-11-22 00:00:00", "2026-11-21 23:59:59", "2026-11-21 00:00:00", "2026-11-20 23:59:59")
+    fake.will("ListSchedules", {"schedules": [SCHEDULE]})
+    fake.will("QueryJob", {"jobID": 7})
+    fake.will("ListRuns", {"runs": [{**RUN, "started": each} for each in times]})
+    ticks = [{**TICK, "tick": each, "until": each} for each in times[1:]]
+    fake.will("ListTicks", {"ticks": ticks[:1]}, {"ticks": ticks})
+    fake.will("ValidateSchedule", VALID)
+    page = json.loads(run("schedule", "show", "backup", "--on", "2026-11-21", "-o", "json").stdout)
+    assert [each["started"] for each in page["runs"]] == [*times[1:3]]
+    assert [each["tick"] for each in page["ticks"]] == [*times[1:3]]
+    assert sent(fake, "ListTicks")[1]["before"] == times[0]
+    bad = run("schedule", "show", "backup", "--on", "tuesday")
+    assert (bad.exit_code, "expected today, yesterday, or a day like 2026-11-22" in bad.stderr) == (2, True)
+
+
 # --- pause, resume, trigger -----------------------------------------------------------------------------
 
 

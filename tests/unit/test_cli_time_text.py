@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
+import click
 import pytest
 
 from bedrockjobs.cli.output import (
@@ -17,6 +18,7 @@ from bedrockjobs.cli.output import (
     took_text,
     zone_now,
 )
+from bedrockjobs.cli.values import bounds_of
 
 
 @pytest.fixture
@@ -92,3 +94,24 @@ def test_a_moment_in_a_table(timestamp: str, whole: bool, text: str, berlin: Non
 def test_what_is_no_timestamp_is_none() -> None:
     assert is_timestamp("2026-11-23 11:57:00.250")
     assert not any(map(is_timestamp, ("", "2026-11-23", "soon", "2026-11-23T11:57:00Z")))
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "begin", "end"),
+    [
+        ("UTC", "today", "2026-11-23 00:00:00", "2026-11-24 00:00:00"),
+        ("Asia/Tokyo", "yesterday", "2026-11-22 15:00:00", "2026-11-23 15:00:00"),
+        ("Europe/Berlin", date(2026, 10, 25), "2026-10-24 22:00:00", "2026-10-25 23:00:00"),
+        ("Europe/Berlin", date(2026, 3, 29), "2026-03-28 23:00:00", "2026-03-29 22:00:00"),
+    ],
+    indirect=["zone"],
+)
+def test_a_day_is_local_and_may_be_longer_or_shorter(
+    zone: str, day: str | date, begin: str, end: str
+) -> None:
+    assert bounds_of(day, datetime(2026, 11, 23, 16, 0, tzinfo=UTC)) == (begin, end), zone
+
+
+def test_the_last_day_of_all_has_no_end() -> None:
+    with pytest.raises(click.UsageError, match="--on: expected today, yesterday, or a day"):
+        bounds_of(date(9999, 12, 31), datetime(2026, 11, 23, tzinfo=UTC))
