@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from bedrockjobs import commands
 from bedrockjobs.base.clock import timestamp
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.commands.base import defined
 from tests.runs.bearer import Bearer
 from tests.runs.conftest import Open
 from tests.runs.rig import Site, moment
@@ -84,12 +83,13 @@ OTHERS = {
     ("DeleteRuns", "endedBefore"),
     ("ListAudit", "since"),
     ("ListTicks", "before"),
+    ("ValidateSchedule", "after"),
 }
 """Attributes with a test of their own below."""
 
 
 def test_each_attribute_with_a_date_is_tested_here() -> None:
-    found = {(kind.__name__, name) for kind in defined() for name in takes_dates(kind)}
+    found = {(kind.__name__, name) for kind in commands.ALL for name in takes_dates(kind)}
     assert found == {*AHEAD, *OTHERS}
     assert takes_dates(commands.JobSpec) == {"firstRun"}
 
@@ -103,7 +103,7 @@ async def test_a_time_from_now(site: Site, attribute: tuple[str, str], delay: st
 @pytest.mark.parametrize("attribute", [*AHEAD, *sorted(OTHERS)], ids="-".join)
 async def test_a_bad_delay_names_its_attribute(site: Site, attribute: tuple[str, str]) -> None:
     command, name = attribute
-    needed = {"jobID": 1, "name": "a", "roles": ["admin"]}
+    needed = {"jobID": 1, "name": "a", "roles": ["admin"], "repeat": "FINISHED, +1 DAY"}
     needed = {
         key: value for key, value in needed.items() if key in getattr(commands, command).wire_names.values()
     }
@@ -209,3 +209,8 @@ async def test_the_pages_filter_by_a_time_ago(site: Site) -> None:
     await site.create("new/one")
     page = (await Bearer(site).get("/ui/jobs?from=-1h", Accept="text/html")).body
     assert ("new/one" in page, "old/one" in page) == (True, False)
+
+
+async def test_the_ticks_that_a_schedule_has_after_a_time_from_now(site: Site) -> None:
+    later = await site.ok("ValidateSchedule", repeat="CRON * * * * *", after="1h")
+    assert later["next"][0] == f"{at(site, 3_660)[:17]}00"
