@@ -290,6 +290,7 @@ NOT_SHARED = {
     "rows_max": "of one reply",
     "bytes_max": "of one reply",
     "unit_s_max": "a time",
+    "LOCK_WAIT_S_MAX": "a time, added to unit_s_max: how long a take looks for jobs that are locked",
     "PAUSE_S_MAX": "a time",
 }
 """Limits that no token can keep others from, each with the reason."""
