@@ -25,7 +25,16 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 OTHERS = [
     ROOT / folder / "README.md"
-    for folder in ("benchmarks", "bedrockjobs/store/postgresql", "clients/js", "examples/shop", "tests")
+    for folder in (
+        "bedrockjobs",
+        "bedrockjobs/pages",
+        "bedrockjobs/store/postgresql",
+        "benchmarks",
+        "clients/js",
+        "examples/shop",
+        "tests",
+        "worker/bedrock_worker/run",
+    )
 ]
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *OTHERS])
 
@@ -125,7 +134,7 @@ def test_every_tag_in_the_code_is_listed() -> None:
 
 def test_every_dependency_is_explained() -> None:
     """Each package of pyproject.toml has a row, and no other package has one."""
-    text = (DOCS / "explanation/dependencies.md").read_text()
+    text = (ROOT / "DEPENDENCIES.md").read_text()
     project = (ROOT / "pyproject.toml").read_text()
     listed = re.findall(r'^    "([a-z][a-z-]+)(?:\[[a-z]+\])?(?:[>=;].*)?",$', project, re.MULTILINE)
     assert {"aiohttp", "pytest"} <= set(listed)

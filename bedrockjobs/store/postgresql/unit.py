@@ -50,7 +50,7 @@ from bedrockjobs.store.ready_queue import AllHostsSchedules
 # The round trip that begins a unit: it locks the rows in its plans, in the same order in every unit.
 #
 # The order prevents deadlocks: control, names and keys, workflows, jobs without a parent, children, takes.
-# See docs/explanation/postgresql.md.
+# See README.md.
 
 
 T = TypeVar("T", int, str)
