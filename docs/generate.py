@@ -26,9 +26,8 @@ PAGES: dict[str, Callable[[], str]] = {
 """Whole pages, by their path below ``docs``."""
 
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
-    ("reference/protocol.md", "statuses"): errors.statuses,
     ("explanation/life-cycle.md", "diagram"): lambda: f"```mermaid\n{lifecycle.diagram()}\n```",
-    ("explanation/differences-from-bedrock.md", "tags"): tags.page_table,
+    ("../bedrockjobs/README.md", "tags"): tags.page_table,
     ("../bedrockjobs/store/postgresql/README.md", "sqlite only"): sqlite_only.table,
 }
 """Parts of pages, by the page and the part's name."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import bedrockjobs
 from bedrockjobs.base import errors
-from bedrockjobs.base.errors import BY_CODE, ERRORS, CommandError
+from bedrockjobs.base.errors import ERRORS, CommandError
 from bedrockjobs.cli.session import EXIT_BY_CODE, FAILED
 from bedrockjobs.client.base import NOT_DONE
 from bedrockjobs.protocol.http_answers import HTTP_STATUS
@@ -134,10 +134,3 @@ def _texts(node: ast.expr) -> list[str]:
         text = "".join(parts)
         return [] if text.startswith("{…} {…}") else [text]
     return []
-
-
-def statuses() -> str:
-    """Return the table of codes for the page on the protocol."""
-    done = [("200", "OK", "200"), ("202", "Successfully queued: not yet executed", "202")]
-    refused = [(str(number), _meaning(kind), str(HTTP_STATUS[number])) for number, kind in BY_CODE.items()]
-    return table(("code", "meaning", "over HTTP"), done + refused)

@@ -124,7 +124,7 @@ def test_the_diagram_is_the_life_cycle() -> None:
 
 def test_every_tag_in_the_code_is_listed() -> None:
     """Each `Differs from Bedrock:` in the code has a row in the table."""
-    text = (DOCS / "explanation/differences-from-bedrock.md").read_text()
+    text = (ROOT / "bedrockjobs/README.md").read_text()
     places = tags.tagged()
     paths = [path for folder in ("bedrockjobs", "worker") for path in (ROOT / folder).rglob("*.py")]
     source = "".join(path.read_text() for path in paths)
