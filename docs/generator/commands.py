@@ -182,15 +182,19 @@ def _reply(kind: type[Reply]) -> str:
     schema = kind.model_json_schema(by_alias=True, mode="serialization")
     properties = schema.get("properties") or schema["$defs"][schema["$ref"].rpartition("/")[2]]["properties"]
     required = [name for name, field in fields.items() if field.is_required()]
-    listed = [_reply_part(name, properties, schema.get("$defs", {})) for name in fields if name in required]
-    also = [_reply_part(name, properties, schema.get("$defs", {})) for name in fields if name not in required]
-    parts = "; optionally ".join(", ".join(group) for group in (listed, also) if group)
-    return f"{_doc(kind)} {parts}."
+    types = {name: type_words(properties[wire_name(name)], schema.get("$defs", {})) for name in fields}
+    listed = _by_type({name: type_ for name, type_ in types.items() if name in required})
+    also = _by_type({name: type_ for name, type_ in types.items() if name not in required})
+    parts = ". Optional: ".join(group for group in (listed, also) if group)
+    return f"{_doc(kind)} {'Optional: ' if not listed else ''}{parts}."
 
 
-def _reply_part(name: str, properties: dict[str, Any], definitions: dict[str, Any]) -> str:
-    alias = wire_name(name)
-    return f"{code(alias)} ({type_words(properties[alias], definitions)})"
+def _by_type(types: Mapping[str, str]) -> str:
+    """Return members of a reply, each type once with its members."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name, type_ in types.items():
+        found[type_].append(code(wire_name(name)))
+    return "; ".join(f"{type_}: {', '.join(names)}" for type_, names in found.items())
 
 
 def _doc(kind: type[Any]) -> str:

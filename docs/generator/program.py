@@ -110,7 +110,7 @@ def _walked(command: click.Command, path: str) -> Iterator[tuple[click.Command, 
 
 
 def _section(command: click.Command, path: str, common: list[Row], shared: list[Row]) -> str:
-    parts = [f"## {path}", _usage(command, path)]
+    parts = [f"## {path}", _arguments(command)]
     parts += _paragraphs(command.help or "")
     rows = [row for row in _rows(command) if row not in common]
     named = [*_by_command([row for row in rows if row not in shared])]
@@ -140,14 +140,14 @@ def _rows(command: click.Command) -> list[Row]:
     return [row for row in map(_row, own) if row is not None]
 
 
-def _usage(command: click.Command, path: str) -> str:
-    """Return how a command is called, empty if it takes options alone or is a group."""
+def _arguments(command: click.Command) -> str:
+    """Return the arguments of a command, empty if it takes options alone or is a group."""
     arguments = [
         parameter.metavar or (parameter.name or "").upper()
         for parameter in command.params
         if isinstance(parameter, click.Argument)
     ]
-    return f"```\n{' '.join([path, '[OPTIONS]', *arguments])}\n```" if arguments else ""
+    return f"Arguments: {code(' '.join(arguments))}." if arguments else ""
 
 
 def _row(parameter: click.Parameter) -> Row | None:

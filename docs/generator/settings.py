@@ -1,4 +1,4 @@
-"""``reference/settings.md``: ``Settings``, and the constants of ``config.py`` with their reasons."""
+"""``reference/settings.md``: ``Settings``, and the constants of ``config.py``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,33 @@ seconds. Settings with a ↻ are read again on HUP; others need a restart."""
 _CONSTANTS = """\
 ## Fixed limits
 
-The same on every server. A command that exceeds one is refused with its name. The reason for each is in
+The same on every server. A command that exceeds one is refused with its name. All others are in
+[their own table](../../bedrockjobs/base/README.md), and the reason for each in
 [config.py](../../bedrockjobs/base/config.py)."""
+
+_OF_REQUESTS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        NAME_CHARS_MAX PATTERN_CHARS_MAX PATTERNS_MAX GLOB_CHARS_MAX GLOB_STARS_MAX NAMES_QUEUED_MAX
+        REPEAT_CHARS_MAX REPEAT_MODIFIERS_MAX DATA_BYTES_MAX JSON_DEPTH_MAX MERGE_BYTES_MAX
+        JSON_CONTAINERS_MAX JSON_HUGE_NUMBERS_MAX JSON_VALUES_MAX FORM_FIELDS_MAX CHUNKS_MAX ESCAPES_MAX
+        OTHER_ESCAPES_MAX JOBS_PER_CREATE_MAX JOBS_PER_GET_MAX DATA_CHARS_PER_COMMAND_MAX DELAY_S_MAX
+        ANSWER_BYTES_MAX LOST_RUNS_MAX WAIT_MS_MAX ERROR_CHARS_MAX WORKER_CHARS_MAX WORKERS_MAX
+        HOSTS_PER_CALLER_MAX QUERY_CHARS_MAX QUERY_MEMORY_BYTES_MAX CRASH_PATTERNS_MAX TOKEN_SHARE
+        DURATION_S_MAX RETRIES_MAX ARGV_MAX TAGS_MAX TAG_CHARS_MAX JOB_ID_MAX WHOLE_MAX NOTE_CHARS_MAX
+        HISTORY_MAX OUTPUT_TAIL_MAX OUTPUT_LINES_PER_APPEND_MAX OUTPUT_LINE_CHARS_MAX KEY_CHARS_MAX
+        IF_MATCH_CHARS_MAX EVENTS_KEPT_MAX RUNS_KEPT_MAX TICK_ROWS_MAX CATCHUP_MAX
+        RUNS_PER_HEARTBEAT_MAX PAUSES_MAX REASON_CHARS_MAX LIST_MAX SCHEDULES_PER_SYNC_MAX
+        WORKFLOW_JOBS_MAX WORKFLOW_EDGES_MAX REF_CHARS_MAX BEFORE_BYTES_MAX SEEN_MAX SEEN_AT_ONCE_MAX
+        RUNS_DELETED_AT_ONCE_MAX DELETED_TEXT_CHARS_MAX SEARCH_S_MAX SCHEDULE_FILE_CHARS_MAX
+        IMPORT_TOKENS_MAX CRONKEN_EVENT_CHARS_MAX LIMITS_MAX QUEUED_LIMIT_MAX RUNNING_LIMIT_MAX
+        STARTS_MAX STARTS_S_MAX STARTS_PER_S_MAX PER_SECOND_MAX KEPT_BYTES_MAX RUN_OUTPUT_BYTES_MIN
+        EVENTS_KEPT_S_MIN
+        """,
+    )
+)
+"""Constants that a user meets; the others bound the work of the server itself."""
 
 _UNITS = {"chars": "characters", "bytes": "bytes", "ms": "ms", "s": "s"}
 
@@ -51,14 +76,26 @@ def page() -> str:
             for name, field in Settings.model_fields.items()
         ),
     )
-    constants = table(
+    return "\n\n".join([NOTE, _INTRO, settings, _CONSTANTS, _constants(of_requests=True)]) + "\n"
+
+
+def own_limits() -> str:
+    """Return the table of constants that bound the work of the server itself."""
+    return _constants(of_requests=False)
+
+
+def _constants(*, of_requests: bool) -> str:
+    found = [*constants_of_config()]
+    if unknown := _OF_REQUESTS - {name for name, _, _ in found}:
+        raise ValueError(f"expected constants of config.py, got {', '.join(sorted(unknown))}")
+    return table(
         ("constant", "value", "meaning"),
         (
             (code(name), _value(name, value), _meaning(reason))
-            for name, value, reason in constants_of_config()
+            for name, value, reason in found
+            if (name in _OF_REQUESTS) == of_requests
         ),
     )
-    return "\n\n".join([NOTE, _INTRO, settings, _CONSTANTS, constants]) + "\n"
 
 
 def constants_of_config() -> Iterator[tuple[str, Any, str]]:

@@ -27,6 +27,7 @@ OTHERS = [
     ROOT / folder / "README.md"
     for folder in (
         "bedrockjobs",
+        "bedrockjobs/base",
         "bedrockjobs/pages",
         "bedrockjobs/store/postgresql",
         "benchmarks",
@@ -85,6 +86,7 @@ def test_every_setting_and_constant_is_documented() -> None:
         assert field.description
         assert f"| `{option_name(name)}` | `{variable_name(name)}` |" in text
     constants = {name for name, _, _ in constants_of_config()}
+    text += (ROOT / "bedrockjobs/base/README.md").read_text()
     source = (ROOT / "bedrockjobs/base/config.py").read_text()
     assert constants == set(re.findall(r"^([A-Z][A-Z_]+) = ", source, re.MULTILINE)), "one has no reason"
     assert all(f"| `{name}` |" in text for name in constants)

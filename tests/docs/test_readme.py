@@ -33,8 +33,7 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "count"),
-    [("schedules", 10), ("runs-and-retries", 15), ("recover-from-a-failed-night", 15)],
+    ("page", "count"), [("schedules", 10), ("runs-and-retries", 15), ("recover-from-a-failed-night", 15)]
 )
 def test_the_pages_on_runs(player: Player, page: str, count: int) -> None:
     """The sessions of the pages on schedules and on runs work as shown."""
