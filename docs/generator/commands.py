@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bedrockjobs.base.config import JOB_ID_MAX, PRIORITIES
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import ALL, Command, Reply
 from bedrockjobs.commands.base import Parameters
@@ -34,7 +35,11 @@ Each command says where it is executed:
 * **memory**: from the registry of live workers, without a database.
 * **at once**: without a database.
 
-If the reply is lost, the clients send a **repeatable** command again."""
+If the reply is lost, the clients send a **repeatable** command again.
+
+An *ID* is an integer from 0 to 2^63-1, a *time* like `2026-11-21 03:29:56`, a *duration* like `90s`, a
+*priority* one of 0, 250, 500, 750, 850 and 1000; `1..255` is the length of a string in characters, or of an
+array. The [protocol](protocol.md#values) has all spellings."""
 
 _PARAMETERS = """\
 ## Shared parameters
@@ -131,11 +136,13 @@ def parameters(kind: type[Parameters]) -> list[tuple[str, str, str, str]]:
 def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     """Return a JSON schema in a few words."""
     if "anyOf" in schema and "examples" in schema:
-        return f"duration, `{schema['examples'][0]}`"
+        return "duration"
     if "anyOf" in schema:
         return " or ".join(
             type_words(one, definitions) for one in schema["anyOf"] if one.get("type") != "null"
         )
+    if "enum" in schema and {*schema["enum"]} == {*PRIORITIES}:
+        return "priority"
     if "enum" in schema:
         return " · ".join(code(str(one)) for one in schema["enum"])
     if "$ref" in schema:
@@ -145,13 +152,15 @@ def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return "nothing"
     if kind == "array":
         inner = type_words(schema["items"], definitions)
-        limit = f", {schema.get('minItems', 0)} to {schema['maxItems']}" if "maxItems" in schema else ""
+        limit = f", {schema.get('minItems', 0)}..{schema['maxItems']}" if "maxItems" in schema else ""
         plural = inner if inner.endswith("`") else f"{inner.partition(',')[0]}s"
         return f"array of {plural}{limit}"
     if kind == "string" and "examples" in schema:
-        return f"time, `{schema['examples'][0]}`"
+        return "time"
     if kind == "string" and "maxLength" in schema:
-        return f"string, {schema.get('minLength', 0)} to {schema['maxLength']} characters"
+        return f"string, {schema.get('minLength', 0)}..{schema['maxLength']}"
+    if kind == "integer" and (schema.get("minimum"), schema.get("maximum")) == (0, JOB_ID_MAX):
+        return "ID"
     if kind == "integer" and ("minimum" in schema or "maximum" in schema):
         return f"integer{_range(schema)}"
     return str(kind)
@@ -159,11 +168,11 @@ def type_words(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 def _range(schema: dict[str, Any]) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
-    if high == 2**63 - 1:
-        return f", {low} to 2^63-1"
     if low is None:
         return f", up to {high}"
-    return f", {low} to {high}" if high is not None else f", from {low}"
+    if high is None:
+        return f", from {low}"
+    return f", {low}..{'2^63-1' if high == JOB_ID_MAX else high}"
 
 
 def _default(field: Any) -> str:
