@@ -123,7 +123,9 @@ def _section(command: click.Command, path: str, common: list[Row], shared: list[
     if any(isinstance(parameter, Setting) for parameter in command.params):
         parts.append("Its further options are the [settings](settings.md).")
     epilog = command.epilog
-    if isinstance(epilog, str):
+    if path == "bedrock-worker":
+        parts.append("[Worker](worker.md) says what commands get, and what exit statuses and signals mean.")
+    elif isinstance(epilog, str):
         parts += _paragraphs(epilog)
     if isinstance(command, CommandGroup):
         parts.append("One subcommand for each command of the protocol: see [commands](commands.md).")
@@ -151,7 +153,7 @@ def _arguments(command: click.Command) -> str:
 
 
 def _row(parameter: click.Parameter) -> Row | None:
-    if not isinstance(parameter, click.Option) or parameter.name in ("version", "help"):
+    if not isinstance(parameter, click.Option) or parameter.hidden or parameter.name in ("version", "help"):
         return None
     names = ", ".join(parameter.opts)
     value = "" if parameter.is_flag else f" {_value(parameter)}"
