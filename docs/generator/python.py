@@ -136,7 +136,7 @@ def _entry(name: str, value: Any, shown: dict[tuple[type, str], str]) -> str:
             elif _AWAITED.search(text):
                 awaited.append(member)
             else:
-                rows.append((code(f"{member}{_shape(value, member)}"), text))
+                rows.append((code(f"{member}{_shape(value, member)}"), _without_return(text)))
         parts.append(table(("member", "meaning"), rows) if rows else "")
         if awaited:
             parts.append(f"To be awaited, otherwise alike: {', '.join(map(code, awaited))}.")
@@ -201,6 +201,11 @@ def _first(kind: type) -> str:
 def _inline(text: str) -> str:
     """Return a docstring as a cell of a table."""
     return " ".join(text.replace("``", "`").split())
+
+
+def _without_return(text: str) -> str:
+    """Return the meaning of a member, without the verb that most of them begin with."""
+    return re.sub(r"^Return (\w)", lambda found: found[1].upper(), text)
 
 
 def _text(value: Any) -> str:
