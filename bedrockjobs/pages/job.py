@@ -66,7 +66,8 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     # Read last, so that a page that waits for its turn does not hold up to 4 MiB of data.
     members = await _members(site, job_id) if exists else None
     watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
-    if members is None and not runs and not events and not place and not watched:
+    recorded = runs or place or any(event[2] != _CLOCK_SET for event in events)
+    if members is None and not recorded and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and no record of one")
     shown = dict.fromkeys(_OPTIONAL) if members else {}
     shown |= {key: json.loads(text) for key, text in (members or {}).items() if key != "data"}
@@ -139,10 +140,40 @@ def _exit_status(shown: dict[str, Any]) -> int | None:
     return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
 
 
+_CLOCK_SET = "clock set"
+
+_Moment = tuple[int, str]
+"""How often the clock had been set, and what it showed then: moments are in the order in which they were."""
+
+
+class _ClockSet(NamedTuple):
+    """An event of a clock that was set, with what it showed before and after."""
+
+    seq: int
+    before: str
+    after: str
+
+
+def _clock_sets(events: list[tuple[Any, ...]]) -> list[_ClockSet]:
+    found = ((event[0], re.fullmatch(r"from (.+) to (.+)", event[7])) for event in sorted(events))
+    return [_ClockSet(seq, words[1], words[2]) for seq, words in found if words]
+
+
+def _moment_of(at: str, sets: list[_ClockSet], earlier: _Moment) -> _Moment:
+    """Return the first moment from ``earlier`` on at which the clock may have shown a timestamp."""
+    for count in range(earlier[0], len(sets) + 1):
+        begun = sets[count - 1].after if count else ""
+        ended = sets[count].before if count < len(sets) else at
+        if begun <= at and at[:19] <= ended and (count, at) >= earlier:
+            return count, at
+    return earlier[0], at
+
+
 class _Step(NamedTuple):
     """The beginning or the end of a run, or the creation of the job."""
 
     entry: TimelineEntry
+    moment: _Moment
     ends_earlier_run: bool = False
     """Whether this is the end of a run that began at an earlier moment."""
     by_hand: bool = False
@@ -155,22 +186,37 @@ def timeline(
     """Return the timeline, newest first, without events that repeat the end of a run.
 
     Runs keep the order in which they began, and events the order in which they were recorded. Between the
-    two, timestamps decide, and for equal ones cause and effect: `_place`.
+    two, timestamps decide, and for equal ones cause and effect: `_place`. If the clock was set meanwhile,
+    they are compared with what it showed before and after.
     """
-    steps = [_Step(TimelineEntry(shown["created"], "QUEUED", "created", 0))] if shown else []
+    sets = _clock_sets([event for event in events if event[2] == _CLOCK_SET])
+    moment: _Moment = (0, "")
+    steps: list[_Step] = []
+    if shown:
+        moment = _moment_of(shown["created"], sets, moment)
+        steps.append(_Step(TimelineEntry(shown["created"], "QUEUED", "created", 0), moment))
+    begun: list[tuple[_Moment, int, _Moment, dict[str, Any]]] = []
+    for run in sorted(runs, key=lambda run: int(run["runID"])):
+        began = moment = _moment_of(run["started"], sets, moment)
+        if run["ended"]:
+            moment = _moment_of(run["ended"], sets, moment)
+        begun.append((began, int(run["runID"]), moment, run))
     returned = False
-    for run in sorted(runs, key=lambda run: (run["started"], int(run["runID"]))):
-        steps += _steps(run, by_hand=run["cause"] == "manual" and not returned)
+    for began, _, ended, run in sorted(begun, key=lambda one: one[:2]):
+        steps += _steps(run, began, ended, by_hand=run["cause"] == "manual" and not returned)
         returned = run["status"] == "returned"
     ends = {(run["runID"], run["ended"][:19], run["error"]) for run in runs if run["ended"]}
     entries: list[TimelineEntry] = []
     done = 0
-    triggers: Counter[str] = Counter()
+    triggers: Counter[_Moment] = Counter()
     """Triggers of a moment that were not cancelled before they led to a run."""
-    for _, at, kind, _, _, run_id, by, detail in sorted(events):
-        place = max(done, _place(steps, at, kind, run_id, triggers[at]))
+    for seq, at, kind, _, _, run_id, by, detail in sorted(events):
+        if kind == _CLOCK_SET:
+            continue
+        moment = sum(each.seq < seq for each in sets), at
+        place = max(done, _place(steps, moment, kind, run_id, triggers[moment]))
         if kind == "triggered" or (kind == "cancelled" and not run_id):
-            triggers[at] += 1 if kind == "triggered" else -1
+            triggers[moment] += 1 if kind == "triggered" else -1
         entries += [step.entry for step in steps[done:place]]
         done = place
         if kind in ("failed", "retried", "lost", "timeout") and (run_id, at[:19], detail) in ends:
@@ -183,34 +229,34 @@ def timeline(
     return entries[::-1]
 
 
-def _steps(run: dict[str, Any], *, by_hand: bool) -> list[_Step]:
+def _steps(run: dict[str, Any], began: _Moment, ended: _Moment, *, by_hand: bool) -> list[_Step]:
     """Return the beginning of a run, and its end if it has ended."""
     cause = "" if run["cause"] in ("schedule", "queue") else f", {run['cause']}"
     begun = "begun by a ping" if is_ping(run) else f"taken by {run['worker'] or 'a client without a name'}"
     text = f"{begun} (attempt {run['attempt']}{cause})"
     number, status = run["runID"], run["status"]
-    steps = [_Step(TimelineEntry(run["started"], "running", text, number), by_hand=by_hand)]
+    steps = [_Step(TimelineEntry(run["started"], "running", text, number), began, by_hand=by_hand)]
     if run["ended"]:
         error = f": {line_of(run['error'])}" if run["error"] else ""
         end = TimelineEntry(run["ended"], status, f"{called(status)}{error}", number)
-        steps.append(_Step(end, ends_earlier_run=run["started"] < run["ended"]))
+        steps.append(_Step(end, ended, ends_earlier_run=began < ended))
     return steps
 
 
-def _place(steps: list[_Step], at: str, kind: str, run_id: int, triggers: int) -> int:
+def _place(steps: list[_Step], moment: _Moment, kind: str, run_id: int, triggers: int) -> int:
     """Return how many steps precede an event; ``triggers`` of its moment were recorded before it.
 
     An event about a run follows the end of the run, but a stop precedes it. Of the steps of the same moment,
     any other event follows the creation and the ends of runs that had begun before, as these may have caused
     it, and precedes the next run, which it may have caused; a trigger precedes the run that was triggered.
     """
-    moments = [step.entry.at for step in steps]
-    place = next((count for count in range(len(steps), 0, -1) if moments[count - 1] < at), 0)
+    place = next((count for count in range(len(steps), 0, -1) if steps[count - 1].moment < moment), 0)
     if run_id:
         about = [count for count, step in enumerate(steps, 1) if step.entry.run == run_id]
         if about:
-            return about[0] if kind == "stop" and moments[about[-1] - 1] >= at else max(place, about[-1])
-    now = [count for count, step in enumerate(steps, 1) if step.entry.at == at]
+            ended = steps[about[-1] - 1].moment
+            return about[0] if kind == "stop" and ended >= moment else max(place, about[-1])
+    now = [count for count, step in enumerate(steps, 1) if step.moment == moment]
     if kind == "deleted":
         return max([place, *now])
     if kind == "triggered":

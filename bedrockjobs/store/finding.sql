@@ -292,6 +292,6 @@ SELECT runs.fingerprint, runs.status, runs.name, runs.runID, runs.ended, runs.er
     ORDER BY runs.runID DESC LIMIT :limit;
 
 -- name: events_of_job
--- The newest events of a job.
-SELECT {event} FROM events WHERE jobID = :jobID
+-- The newest events of a job, and those of a clock that was set, which tell in which order they happened.
+SELECT {event} FROM events WHERE jobID = :jobID OR kind = 'clock set'
     ORDER BY seq DESC LIMIT :limit;

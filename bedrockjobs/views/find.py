@@ -401,7 +401,7 @@ class Finder:
         return [(*row[:_ERROR], error_kind(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
-        """Return the newest events of a job (as in EventReply), newest first."""
+        """Return the newest events of a job and of the clock (as in EventReply), newest first."""
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
         rows = [row for row in page.rows if in_scope(self._scope, row[_EVENT_NAME])]
         return rows if self._data else list(map(event_as_unseen, rows))

@@ -15,7 +15,7 @@ from tests.effort import examples
 from tests.protocol.streams import STREAM, Stream
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer
-from tests.runs.rig import Site
+from tests.runs.rig import Site, moment
 
 
 class Story:
@@ -128,6 +128,28 @@ async def test_each_history_of_one_moment_is_told_in_its_order(site: Site, seed:
     assert await shown(site, story.job) == story.told, deeds
     await story.end()
     assert await shown(site, story.job) == story.told[1:], "without its creation, as the job is gone"
+
+
+@pytest.mark.parametrize("seed", range(examples(2, night=20)))
+async def test_each_history_is_told_in_its_order_although_the_clock_is_set(site: Site, seed: int) -> None:
+    """Forward and back before each deed, but never to a tick of the schedule."""
+    random, story = Random(seed), Story(site)
+    await story.begin()
+    deeds = random.sample(sorted(DEEDS), len(DEEDS)) + FEW[: seed % 3]
+    for name in deeds:
+        minutes = random.randrange(290)
+        site.clock.set_to(
+            moment(f"2026-11-21 {minutes // 60:02}:{minutes % 60:02}:{random.randrange(60):02}")
+        )
+        await site.rest()
+        await DEEDS[name](story)
+    await site.rest()
+    assert len(await site.events("clock set")) >= len(deeds) - 2, "each time but for the same minute"
+    assert await shown(site, story.job) == story.told, deeds
+    runs = [run["runID"] for run in await site.runs(jobID=story.job)]
+    assert runs == sorted(runs, reverse=True)
+    events = [event["seq"] for event in await site.events()]
+    assert events == sorted(events)
 
 
 async def _from_page(site: Site) -> list[int]:
