@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path as File
 
 import click
 import pytest
@@ -13,8 +14,10 @@ from bedrock_worker.cli import main as worker
 from cli_fake import run
 from click.testing import CliRunner
 
+from bedrockjobs.base.programs import SYNONYMS, unknown_option
 from bedrockjobs.cli import main
 from bedrockjobs.cli.call import example_pairs, parameters
+from bedrockjobs.cli.groups import WordChoice
 from bedrockjobs.commands import COMMANDS
 
 Path = tuple[str, ...]
@@ -189,3 +192,135 @@ def test_the_worker_suggests_options_too() -> None:
 def test_no_help_shows_a_bound_that_is_none() -> None:
     for path, command in commands(main, ("bedrockjobs",)):
         assert "None]" not in command.get_help(click.Context(command, info_name=path[-1]))
+
+
+def slips(word: str) -> Iterator[str]:
+    """Yield misspellings of a word: a letter missing, doubled and swapped with the next one."""
+    at = len(word) // 2
+    yield word[:at] + word[at + 1 :]
+    yield word[:at] + word[at] + word[at:]
+    yield word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]
+
+
+def suggestions(command: click.Command, slip: str) -> list[str]:
+    """Return what is suggested instead of an unknown option."""
+    error = unknown_option(click.NoSuchOption(slip, ctx=click.Context(command)))
+    return re.findall(r"'([^']+)'", error.message.partition(" Did you mean ")[2])
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=IDS)
+def test_each_option_that_is_suggested_exists_and_takes_its_value(path: Path, command: click.Command) -> None:
+    shown = {
+        name: option
+        for option in command.get_params(click.Context(command))
+        if isinstance(option, click.Option) and not option.hidden
+        for name in (*option.opts, *option.secondary_opts)
+        if name.startswith("--")
+    }
+    given = [f"--{slip}" for name in shown if len(name) > 4 for slip in slips(name[2:])]
+    for slip in {*given, *SYNONYMS} - {*shown}:
+        for name, _, value in (suggestion.partition(" ") for suggestion in suggestions(command, slip)):
+            assert name in shown, (path, slip, name)
+            if value:
+                shown[name].type.convert(value, shown[name], None)
+    for name in shown:
+        if len(name) > 4:
+            for slip in {f"--{slip}" for slip in slips(name[2:])} - {*shown}:
+                assert name in suggestions(command, slip), (path, slip)
+
+
+def test_a_synonym_of_an_option_leads_somewhere() -> None:
+    led = {slip for _, command in ALL for slip in SYNONYMS if suggestions(command, slip)}
+    assert led == {*SYNONYMS}
+
+
+def test_each_command_that_is_suggested_exists() -> None:
+    """Each misspelled command gets a suggestion, unless it is too short to be like another."""
+    for path, command in ALL:
+        if not isinstance(command, click.Group):
+            continue
+        context = click.Context(command, info_name="x")
+        for name in command.list_commands(context):
+            for slip in slips(name):
+                if command.get_command(context, slip) is None:
+                    with pytest.raises(click.UsageError) as refused:
+                        command.resolve_command(context, [slip])
+                    said = re.findall(r"'([^']+)'", refused.value.format_message())[1:]
+                    assert all(command.get_command(context, each) for each in said), (path, slip, said)
+                    assert name in said or len(name) < 5, (path, slip, said)
+
+
+def test_each_word_that_is_suggested_is_taken() -> None:
+    walked = 0
+    for path, command in ALL:
+        for option in command.params:
+            if not isinstance(option.type, WordChoice):
+                continue
+            for word in (*option.type.choices, *option.type.also):
+                for slip in slips(word) if len(word) > 3 else ():
+                    if slip in option.type.also or slip in option.type.choices:
+                        continue
+                    with pytest.raises(click.BadParameter, match="Did you mean '") as refused:
+                        option.type.convert(slip, option, None)
+                    said = refused.value.message.partition("Did you mean '")[2].removesuffix("'?")
+                    assert option.type.convert(said, option, None) in option.type.choices, (path, slip)
+                    walked += 1
+    assert walked > 50
+
+
+ROOT = File(__file__).parents[2]
+_JOINED = re.compile(r'"\s*\n\s*f?"')
+"""Where a text of the source goes on in the next line."""
+_NAMED = re.compile(
+    r"(?P<mark>`|<code>)?(?<!from )(?<!\ba )(?P<program>bedrockjobs|bedrock-worker)"
+    r" (?P<rest>(?(mark)[^`<]+|[^`<\n]+))"
+)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\{+[^{}]*\}+")
+
+
+def named(text: str) -> Iterator[tuple[str, list[str], bool]]:
+    """Yield programs that a text names, each with its arguments, and whether it is marked as code."""
+    for found in _NAMED.finditer(text):
+        words = _QUOTED.sub("X", found["rest"]).split()
+        ended = next((at for at, word in enumerate(words) if word in ("--", "|", ">", "&&", "#", ";")), None)
+        last = next((at + 1 for at, word in enumerate(words) if word[-1] in ",.;:)("), None)
+        words = words[: min(at for at in (ended, last, len(words)) if at is not None)]
+        yield found["program"], [word.rstrip(",.;:)(\"'") for word in words], found["mark"] is not None
+
+
+def wrong(program: str, words: list[str]) -> str:
+    """Return the first word that the program does not know; empty if it knows all."""
+    command: click.Command = worker if program == "bedrock-worker" else main
+    while isinstance(command, click.Group) and words and re.fullmatch(r"[A-Za-z]*[a-z][A-Za-z-]*", words[0]):
+        below = command.get_command(click.Context(command), words[0])
+        if below is None:
+            return words[0]
+        command, words = below, words[1:]
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    given = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+    return next((each for each in given if each not in known | {"--help", "--version"}), "")
+
+
+def test_each_command_that_is_advised_exists_with_its_options() -> None:
+    """In the texts of both programs, on the web pages and in the documentation."""
+    files = [
+        *(ROOT / "bedrockjobs").rglob("*.py"),
+        *(ROOT / "worker" / "bedrock_worker").rglob("*.py"),
+        *(ROOT / "bedrockjobs" / "pages" / "templates").glob("*.html"),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    roots = main.list_commands(click.Context(main))
+    walked, failures = 0, []
+    for file in files:
+        text = file.read_text()
+        if "bedrockjobs " not in text and "bedrock-worker " not in text:
+            continue
+        for program, words, is_code in named(_JOINED.sub("", text)):
+            if is_code or (words and words[0] in roots):
+                walked += 1
+                if unknown := wrong(program, words):
+                    failures.append((file.relative_to(ROOT).as_posix(), program, *words, unknown))
+    assert not failures
+    assert walked > 300
+    assert wrong("bedrockjobs", ["job", "lst"]) == "lst", "a control"
+    assert wrong("bedrockjobs", ["job", "list", "--qq", "X"]) == "--qq", "a control"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -202,6 +203,35 @@ def test_the_right_spelling_is_said(text: str, hint: str) -> None:
         assert parse_repeat(repeat).base == "FINISHED"
         with pytest.raises(BadSchedule, match=re.escape(f"is the repeat {repeat}")):
             parse(text)
+
+
+UNITS = {
+    "s": 1,
+    "seconds": 1,
+    "m": 60,
+    "minutes": 60,
+    "h": 3_600,
+    "hours": 3_600,
+    "d": 86_400,
+    "days": 86_400,
+}
+
+
+def test_each_interval_that_is_said_is_taken_and_lasts_as_long() -> None:
+    """Ticks by the clock are as far apart as said if the next larger unit is a multiple."""
+    for count in (1, 2, 3, 5, 10, 12, 15, 20, 24, 30, 45, 60, 72, 90, 100, 120, 168, 999):
+        for unit, size_s in UNITS.items():
+            with pytest.raises(ValueError, match=" is ") as caught:
+                parse_repeat(f"every {count} {unit}")
+            said = str(caught.value).partition("; ")[2].partition(" is ")[2]
+            first = after(said)
+            assert first is not None, said
+            second = after(said, finished=first)
+            assert second is not None, said
+            apart = datetime.fromisoformat(second) - datetime.fromisoformat(first)
+            field = re.fullmatch(r"CRON (\d+)([smh])", said)
+            if field is None or {"s": 60, "m": 60, "h": 24}[field[2]] % int(field[1]) == 0:
+                assert apart.total_seconds() == count * size_s, (count, unit, said, first, second)
 
 
 @pytest.mark.parametrize(
