@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.handlers import access
 from bedrockjobs.pages.login import FORM_BYTES_MAX, _target_page
 from bedrockjobs.protocol.authentication import SESSION_COOKIE
+from bedrockjobs.protocol.http import HTTPFront
 from tests.certificates import Authority
 from tests.conftest import Live, Serve
-from tests.protocol.talk import Reply, Talk
+from tests.protocol.talk import DEADLINE_S, Reply, Talk
 from tests.runs.bearer import Bearer, admin_of
 
 BROWSER = {"Accept": "text/html"}
@@ -226,6 +228,42 @@ async def test_no_cache_keeps_any_kind_of_reply_to_a_session(live: Live) -> None
             headers = (await Bearer(live).get(path, Cookie=cookie)).headers
             assert headers["x-content-type-options"] == "nosniff", path
             assert "cache-control" in headers, path
+
+
+async def head_of(live: Live, method: str, path: str, headers: dict[str, str]) -> tuple[int, dict[str, str]]:
+    """Return the status and the headers of a reply whose body may never end."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Length: 0"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    async with await Talk.open(live.port) as talk, asyncio.timeout(DEADLINE_S):
+        talk.send("\r\n".join([*lines, "", ""]))
+        head = (await talk.reader.readuntil(b"\r\n\r\n")).decode()
+    status, *given = head.strip().split("\r\n")
+    pairs = (line.partition(": ") for line in given)
+    return int(status.split()[1]), {name.lower(): value for name, _, value in pairs}
+
+
+async def test_no_cache_keeps_what_is_neither_a_command_nor_a_page(live: Live) -> None:
+    """Streams, what they send as a page, each other route, and what is no route."""
+    root = await admin_of(live)
+    await root.ok("CreateJob", name="a")
+    run = (await root.ok("GetJob", name="a", worker="w"))["runID"]
+    within = {"Cookie": await logged_in(live, root.token), "Origin": "http://localhost"}
+    for path in ("/ui/live", "/events", f"/runs/{run}/output"):
+        code, headers = await head_of(live, "GET", path, {**within, "Accept": "text/event-stream"})
+        assert (code, headers["content-type"]) == (200, "text/event-stream"), (path, headers)
+        assert headers["cache-control"] == "no-store", (path, headers)
+        assert headers["x-content-type-options"] == "nosniff", (path, headers)
+    front = HTTPFront(live.server.service, live.server.settings, local_only=True)
+    routes = [(one.method, one.path) for one in front._routes() if one.path[1:] not in COMMANDS]
+    assert {("GET", "/livez"), ("GET", "/docs"), ("POST", "/cronken/events")} <= {*routes}
+    others = ("/metrics", "/healthz", "/no/such", "/ui/x")
+    routes += [*(("GET", path) for path in others), ("PUT", "/docs")]
+    for method, route in routes:
+        path = re.sub(r"\{\w+[^{}]*\}", str(run), route)
+        code, headers = await head_of(live, method, path, within)
+        assert code != 500, (path, headers)
+        assert headers["cache-control"] == "no-store", (path, headers)
+        assert headers["x-content-type-options"] == "nosniff", (path, headers)
 
 
 async def test_over_tls_the_cookie_is_this_hosts_alone(serve: Serve, tmp_path: Path) -> None:
