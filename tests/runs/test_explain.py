@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -61,6 +63,29 @@ async def test_other_names_ask_for_themselves(site: Site, name: str) -> None:
     job = await site.create(name)
     assert (await why(site, job)) == ["no worker"]
     assert (await site.ok("GetJob", name=name))["jobID"] == job
+
+
+async def test_each_name_of_special_characters_asks_for_itself_or_is_told_how(site: Site) -> None:
+    """All pairs, and some of three: an advice, where one is given, gets the job."""
+    special = "a,[]!^-"
+    names = ["".join(letters) for size in (1, 2) for letters in product(special, repeat=size)]
+    names += Random(1).sample(["".join(letters) for letters in product(special, repeat=3)], 30)
+    advised = 0
+    for name in names:
+        created = await site.http("CreateJob", {"name": name})
+        if created.code != 200:
+            continue
+        job = created.json["jobID"]
+        if "name" in await why(site, job):
+            assert (await site.ask("GetJob", name=name)).code in (402, 404), name
+            advice = (
+                (await detail(site, job, "name")).rpartition("ask for ")[2].partition(", or in a list")[0]
+            )
+            assert (await site.ok("GetJob", name=advice))["jobID"] == job, (name, advice)
+            advised += 1
+        else:
+            assert (await site.ok("GetJob", name=name))["jobID"] == job, name
+    assert advised > 10
 
 
 async def test_who_asks_by_another_pattern_needs_no_advice(site: Site) -> None:

@@ -8,10 +8,13 @@ import json
 import logging
 import re
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal, TypedDict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 import pytest
@@ -375,6 +378,43 @@ def test_nothing_is_given_that_would_arrive_as_something_else(kind: Any, value: 
         assert words in said or "expected" in said or "valid" in said
     else:
         assert Arguments(function).of_data(json.loads(json.dumps(data)), again=False) == {"x": value}
+
+
+class _Pair(NamedTuple):
+    first: int
+    second: int
+
+
+OTHER_VALUES: list[Any] = [
+    *({2.5: "a"}, {b"a": 1}, {(1,): 1}, {"a": {None: 1}}, [{"a": _Pair(1, 2)}], _Pair(1, 2), (), [()]),
+    *(b"a", bytearray(b"a"), {1}, frozenset({1}), [{1}], float("inf"), [float("-inf")], {"a": float("nan")}),
+    *(Decimal("1.5"), date(2026, 11, 21), Path("a"), 1j, ..., object(), [object()], int, range(3)),
+    *(-0.0, 1e308, 2**70, "", "\0", "\U0001f600", OrderedDict(a=1), {"": [[], {}]}, [[], {}]),
+]
+"""Neighbours of what JSON changes: of other types, empty, deeper, and as large as it gets."""
+
+
+@pytest.mark.parametrize("kind", [inspect.Parameter.empty, Any, object, dict, list, str, int, float])
+def test_each_value_comes_back_as_it_was_or_is_refused(kind: Any) -> None:
+    def function(x):  # type: ignore[no-untyped-def]
+        pass
+
+    function.__annotations__ = {} if kind is inspect.Parameter.empty else {"x": kind}
+    came_back = 0
+    for value in OTHER_VALUES:
+        said, data = "x", None
+        try:
+            data = Arguments(function).to_data((value,), {})
+        except WrongArguments as refused:
+            said = str(refused)
+        assert said.startswith("x"), (value, said)
+        if data is None:
+            continue
+        found = Arguments(function).of_data(json.loads(json.dumps(data, allow_nan=False)), again=False)["x"]
+        assert found == value, (kind, value, found)
+        assert kind in (str, int, float) or isinstance(value, type(found)), (kind, value, found)
+        came_back += 1
+    assert came_back > 0, "a control"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bedrock_worker.run.template import RESULT_BYTES_MAX
 
 from tests.worker.conftest import gone, until
 from tests.worker.test_command_line import program
-from tests.worker.warm.conftest import WAYS, imports, outcomes
+from tests.worker.warm.conftest import HEAD, WAYS, imports, outcomes
 
 REUSED = WAYS["reused"]
 
@@ -270,3 +270,15 @@ READS = [
 async def test_each_run_reads_its_own_job_from_the_beginning(ran, read):
     found = await ran(REUSED, *[f'({{"job": json.loads({read})["jobID"]}})' for _ in range(3)])
     assert [given["data"]["job"] for _, given in found] == [1, 2, 3]
+
+
+async def test_a_connection_of_asyncio_is_kept_from_run_to_run(ran, server, write):
+    """Each run has an event loop of its own; the client and its connection are those of the process."""
+    client = f"globals().setdefault('kept', bedrockjobs.AsyncClient('{server.address}'))"
+    called = f"asyncio.run({client}.call(bedrockjobs.commands.CreateJob(name='child'))).job_id"
+    look = f"({{'pid': os.getpid(), 'runs': runs, 'made': {called}}})"
+    found = await ran(REUSED, look, look, look, module=write(f"import asyncio, bedrockjobs.commands\n{HEAD}"))
+    results = [data for _, _, data in outcomes(found)]
+    assert [data["runs"] for data in results] == [1, 2, 3], "a control"
+    assert len({data["pid"] for data in results}) == 1
+    assert len({data["made"] for data in results}) == len(server.of("CreateJob")) == 3

@@ -64,6 +64,25 @@ async def test_a_result_that_is_no_text_says_where(ran, way):
         assert last.endswith(("xxx\\udc80'", "yyy\\ud800'"))
 
 
+async def test_text_that_is_not_unicode_is_said_wherever_a_function_gives_it(ran, server, way):
+    """As a key or deep in a result it is refused; in an error, in output and in progress it is replaced."""
+    found = await ran(
+        way,
+        "({'a': [{chr(0xdc80): 1}]})",
+        "raise ValueError('z' + chr(0xdc80))",
+        "print('p' + chr(0xdc80)) or print('q' + chr(0xd800), file=sys.stderr)",
+        "print('::progress 40 ' + chr(0xdc80) + 'half::')",
+    )
+    assert [given.get("exitCode") for _, given in found] == [1, 1, 0, 0]
+    errors = [given.get("error", "") for _, given in found]
+    assert "text that is not Unicode" in errors[0].splitlines()[-1]
+    assert errors[1].splitlines()[-1].startswith("ValueError: z")
+    assert [(stream, text[0]) for stream, text in sorted(server.output[103])] == [("err", "q"), ("out", "p")]
+    (told,) = [request.given["progress"] for request in server.of("UpdateJob")]
+    assert (told["percent"], told["message"][-4:]) == (40, "half")
+    json.dumps([given for _, given in found]).encode()
+
+
 async def test_what_functions_print_is_the_output_of_their_run(ran, server, way):
     prints = 'print("out", job.id); print("err", job.id, file=sys.stderr); sys.stdout.write("no end")'
     await ran(way, prints, prints, "os.system('echo below')")
