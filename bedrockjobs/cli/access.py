@@ -82,7 +82,7 @@ listing(
     ListTokens,
     columns=("name", "roles", "names", "expires", "lastUsed", "revoked", "by"),
     none="No tokens: everybody on this machine may do everything.",
-    text="List all tokens, including revoked ones; secrets are not stored.",
+    text="List all tokens by name, including revoked ones; secrets are not stored.",
 )
 
 

@@ -44,11 +44,12 @@ def failure() -> None:
 def list_failures(
     session: Session, /, mask: str | None, error_type: str | None, everything: bool, limit: int
 ) -> None:
-    """List failures grouped by cause: FAILED jobs, and runs.
+    """List failures grouped by cause: FAILED jobs, then runs, the newest first.
 
     Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
     group, `newest` is its newest member: a jobID or a runID. The run that made its job FAILED is not counted
-    separately. Failures that are marked as seen are left out without --all.
+    separately. Failures that are marked as seen are left out without --all; with it, each page of groups
+    begins with new ones.
     """
     filters = {"name": mask, "errorType": error_type}
     groups = list(_groups(session, filters, limit, wanted=lambda group: everything or _is_new(group)))

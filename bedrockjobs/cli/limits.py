@@ -85,7 +85,7 @@ listing(
     ListRetention,
     columns=("name", "kind", "for", "bytes", "most", "count", "used", "oldest of all", "by"),
     row=_row,
-    text="List retention and its current use.\n\nCounts stop at 50,000.",
+    text="List retention and its current use: the server's, then by pattern.\n\nCounts stop at 50,000.",
 )
 _KINDS = ("runs", "output", "events", "ticks")
 act(

@@ -76,7 +76,7 @@ listing(
     columns=("name", "on", "names", "to", "sent", "lastSent", "tries", "lastError", "mutedUntil"),
     row=_row,
     none="No rules: `bedrockjobs notify add NAME` adds one.",
-    text="List the rules and the delivery of their messages.",
+    text="List the rules by name, and the delivery of their messages.",
 )
 act(
     notify,

@@ -89,7 +89,7 @@ def relay(session: Session, source: str, once: bool) -> None:
 @output_option
 @pass_session
 def list_(session: Session, source: str) -> None:
-    """List the rows that can never be sent, with their errors."""
+    """List the rows that can never be sent, by id, with their errors."""
     with _opened(source) as table:
         rows = [{name: getattr(row, name) for name in SHOWN} for row in table.aside()]
     write_many(rows, session.form, SHOWN, none="No row was set aside.", identity="id")

@@ -58,7 +58,7 @@ def queue() -> None:
 )
 @server_options
 def list_queues(session: Session, /, limit: int, **_: Any) -> None:
-    """List job names with counts of ready, running and failed jobs, and pauses.
+    """List job names with counts of ready, running and failed jobs, and pauses, the most ready jobs first.
 
     `oldest` is how long the oldest ready job has been due, `workers` how many live workers take the name. A
     count with a + is a minimum. With very many jobs the counts are cached; the list says how old they are.

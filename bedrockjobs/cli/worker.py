@@ -75,7 +75,7 @@ def worker_row(record: Record) -> Record:
 @worker.command("list")
 @server_options
 def list_workers(session: Session) -> None:
-    """List the live workers."""
+    """List the live workers by name."""
     records = workers(session)
     if session.form == "table":
         records = [worker_row(record) for record in records]
@@ -190,5 +190,5 @@ listing(
     ListServers,
     columns=("name", "address", "started", "pulse", "version", "workers", "state"),
     none="No servers.",
-    text="List the live servers; an SQLite file has one.",
+    text="List the live servers by name; an SQLite file has one.",
 )

@@ -148,7 +148,7 @@ class CreateToken(Command[NewTokenReply]):
 
 
 class ListTokens(Command[TokensReply]):
-    """List all tokens, including revoked ones, without secrets."""
+    """List all tokens by name, including revoked ones, without secrets."""
 
     group = "access"
     where = "reader"

@@ -173,7 +173,7 @@ class LimitsReply(Reply):
 
 
 class ListLimits(Command[LimitsReply]):
-    """List the limits on creating and running jobs, with the numbers of refused jobs."""
+    """List the limits on creating and running jobs, by pattern, with the numbers of refused jobs."""
 
     group = "server"
     reads = True
@@ -306,7 +306,7 @@ class KeptsReply(Reply):
 
 
 class ListRetention(Command[KeptsReply]):
-    """List retention and its current use."""
+    """List retention and its current use: the server's, then by pattern."""
 
     group = "server"
     where = "reader"

@@ -208,7 +208,7 @@ class PausesReply(Reply):
 
 
 class ListPauses(Command[PausesReply]):
-    """List paused patterns, with author and reason."""
+    """List paused patterns by name, with author and reason."""
 
     scoping = Scoping()
     group = "schedules"

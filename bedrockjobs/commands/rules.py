@@ -330,7 +330,7 @@ class SyncRules(Command[SyncReply]):
 
 
 class ListRules(Command[RulesReply]):
-    """List the rules and the state of their deliveries."""
+    """List the rules by name, with the state of their deliveries."""
 
     group = "messages"
     where = "reader"

@@ -82,7 +82,7 @@ class ServersReply(Reply):
 
 
 class ListServers(Command[ServersReply]):
-    """List the live servers that share the database: a single one for SQLite."""
+    """List the live servers that share the database, by name: a single one for SQLite."""
 
     group = "server"
     where = "at once"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.outbox import Outbox
 from bedrockjobs.store.outbox import table_sql
+from tests.conftest import Live
+from tests.runs.bearer import Bearer, admin_of
 
 JOB = raw_record(
     '{"jobID":7,"state":"QUEUED","name":"foo","data":{"b":2.50,"a":[1, -0.0]},"nextRun":"2026-11-21"}'
@@ -489,6 +493,86 @@ def test_each_command_that_lists_something_is_walked() -> None:
         if name == "list"
     }
     assert lists <= {*ASKED, OUTBOX_LIST}
+
+
+Order = tuple[str, str, Callable[[dict[str, Any]], Any]]
+"""What the help says of an order, the member that names a row, and by what rows are sorted."""
+
+ORDERS: dict[tuple[str, ...], Order] = {
+    ("job", "list"): ("by jobID", "jobID", lambda row: row["jobID"]),
+    ("run", "list"): ("newest first", "runID", lambda row: -row["runID"]),
+    ("failure", "list"): ("newest first", "name", lambda row: -row["failures"][0]["id"]),
+    ("queue", "list"): ("most ready jobs first", "name", lambda row: -row["ready"]),
+    ("workflow", "list"): ("newest first", "workflowID", lambda row: -row["workflowID"]),
+    ("schedule", "list"): ("by jobID", "name", lambda row: row["jobID"]),
+    ("worker", "list"): ("by name", "name", lambda row: row["name"]),
+    ("server", "list"): ("by name", "name", lambda row: row["name"]),
+    ("notify", "list"): ("by name", "name", lambda row: row["name"]),
+    ("token", "list"): ("by name", "name", lambda row: row["name"]),
+    ("kept", "list"): ("by pattern", "name", lambda row: (row["name"] != "*", row["name"])),
+    ("limit", "list"): ("by pattern", "name", lambda row: row["name"]),
+    ("audit",): ("newest first", "seq", lambda row: -row["seq"]),
+    ("events",): ("in the order in which they happened", "seq", lambda row: row["seq"]),
+    OUTBOX_LIST: ("by id", "id", lambda row: row["id"]),
+}
+"""The order of each list."""
+
+
+async def fill(root: Bearer, shop: Path) -> None:
+    """Make three of what each list has, whose names are in another order than their numbers."""
+    for many, name in enumerate(("c", "a", "b"), 1):
+        await root.ok("CreateJobs", jobs=[{"name": f"job/{name}"}] * (many * 7 % 5))
+        await root.ok("CreateJob", name=f"schedule/{name}", repeat="CRON 0 0 1 1 *")
+        await root.ok("CreateWorkflow", name=name, jobs=[{"ref": "x", "name": "workflow/x"}])
+        await root.ok("CreateJob", name=f"failing/{name}")
+        taken = await root.ok("GetJob", name=f"failing/{name}", worker=name)
+        failed = {"jobID": taken["jobID"], "runID": taken["runID"]}
+        await root.ok("FailJob", **failed, error=f"nothing but {name}", final=True)
+        await root.ok("Heartbeat", worker=name, runIDs=[])
+        await root.ok("CreateToken", name=name, roles="read")
+        await root.ok("SetRetention", name=f"{name}/*", runs=86_400, events=86_400)
+        await root.ok("SetLimit", name=f"{name}/*", running=4)
+        await root.ok("PutRule", name=name, on="lost", to="mailto:ann@example.com")
+    with closing(sqlite3.connect(shop)) as connection:
+        connection.executescript(table_sql("sqlite"))
+        for name in ("c", "a", "b"):
+            Outbox(connection).enqueue(CreateJob(name=name))
+        connection.execute("UPDATE bedrockjobs_outbox SET state = 'aside', error = 'no'")
+        connection.commit()
+
+
+async def test_each_list_has_the_order_that_its_help_says_in_each_form(live: Live, tmp_path: Path) -> None:
+    root = await admin_of(live)
+    await fill(root, tmp_path / "shop.db")
+    env = {"BEDROCKJOBS_SERVER": f"127.0.0.1:{live.port}", "BEDROCKJOBS_TOKEN": root.token, "TZ": "UTC"}
+    for command, (words, identity, by) in ORDERS.items():
+        assert words in " ".join(run(*command, "--help").stdout.split()), command
+        source = ("--from", str(tmp_path / "shop.db")) if command == OUTBOX_LIST else ()
+        shown = {
+            form: (await asyncio.to_thread(run, *command, *source, "-o", form, env=env)).stdout
+            for form in ("json", "jsonl", "name", "table")
+        }
+        rows = json.loads(shown["json"])
+        assert rows == sorted(rows, key=by), command
+        assert len(rows) >= (1 if command[0] == "server" else 3), (command, rows)
+        head, *table = shown["table"].splitlines()
+        column = head.index(identity)
+        others = {
+            "jsonl": [str(json.loads(line)[identity]) for line in shown["jsonl"].splitlines()],
+            "name": shown["name"].splitlines(),
+            "table": [line[column:].split()[0] for line in table],
+        }
+        names = [str(row[identity]) for row in rows]
+        for form, found in others.items():  # there may have been one more event meanwhile
+            assert [each for each in found if each in names] == [each for each in names if each in found], (
+                command,
+                form,
+            )
+            assert {*found} & {*names}, (command, form)
+
+
+def test_the_order_of_each_list_is_walked() -> None:
+    assert {command for command in ASKED if "list" in command} | {OUTBOX_LIST} <= {*ORDERS}
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
