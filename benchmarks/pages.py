@@ -79,7 +79,10 @@ PAGES = (
     ("workers", "ui/workers"),
     ("failures", "ui/failures"),
     ("failures, half of them seen", "ui/failures?name=report/*"),
+    ("limits", "ui/limits"),
     ("what is kept", "ui/kept"),
+    ("notification rules", "ui/notifications"),
+    ("tokens and audit", "ui/access"),
     ("events", "ui/events"),
 )
 """Each page with a label."""

@@ -11,6 +11,7 @@ from aiohttp import web
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.pages import (
+    administration,
     forms,
     job,
     jobs,
@@ -27,7 +28,7 @@ from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.http_answers import is_browser
 from bedrockjobs.service import VERSION, Service
 
-_MODULES = (overview, tables, forms, jobs, job, workflows, schedules, runs, upcoming)
+_MODULES = (overview, tables, administration, forms, jobs, job, workflows, schedules, runs, upcoming)
 
 
 def routes(service: Service, settings: Settings) -> list[web.RouteDef]:

@@ -18,7 +18,7 @@ from bedrockjobs.base.jsontext import dump
 from bedrockjobs.commands import overview as overview_command
 from bedrockjobs.commands.overview import OverviewReply
 from bedrockjobs.pages.formatting import number
-from bedrockjobs.pages.site import HEADERS, Pages, Site
+from bedrockjobs.pages.site import HEADERS, NEEDED, Pages, Site
 from bedrockjobs.views.problems import short
 
 RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
@@ -41,9 +41,6 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "paused": ("ui/queues", {}),
 }
 """The page with details about each kind of problem."""
-
-NEEDED = {"ui/workers": "ListWorkers", "ui/kept": "ListRetention"}
-"""Commands that a page needs; it is not linked if the caller may not send them."""
 
 _OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": literal, "own command": literal, "paused": str}
 """Kinds of problems about a name or pattern, which link to the queues page."""

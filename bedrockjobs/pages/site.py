@@ -89,14 +89,30 @@ GROUPS = (
         ),
     ),
     ("Time", (("ui/schedules", "Schedules", "s"), ("ui/upcoming", "Upcoming", "u"))),
-    ("System", (("ui/workers", "Workers", "w"), ("ui/events", "Events", "e"), ("ui/kept", "Retention", "t"))),
+    (
+        "System",
+        (
+            ("ui/workers", "Workers", "w"),
+            ("ui/events", "Events", "e"),
+            ("ui/limits", "Limits", "i"),
+            ("ui/kept", "Retention", "t"),
+            ("ui/notifications", "Notifications", "n"),
+            ("ui/access", "Access", "a"),
+        ),
+    ),
 )
 """The navigation in groups. A page has a path, a title, and the key to press after ``g``."""
 
 NAVIGATION = tuple(page for _, pages in GROUPS for page in pages)
 """All pages of the navigation."""
 
-_NEEDED = {"ui/workers": "ListWorkers", "ui/kept": "ListRetention"}
+NEEDED = {
+    "ui/workers": "ListWorkers",
+    "ui/limits": "ListLimits",
+    "ui/kept": "ListRetention",
+    "ui/notifications": "ListRules",
+    "ui/access": "ListTokens",
+}
 """Commands that a page needs; it is not linked if the caller may not send them."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
@@ -202,7 +218,7 @@ class Site:
         values = {
             **context,
             "navigation": [
-                (group, [page for page in pages if page[0] not in _NEEDED or self.may(_NEEDED[page[0]])])
+                (group, [page for page in pages if page[0] not in NEEDED or self.may(NEEDED[page[0]])])
                 for group, pages in GROUPS
             ],
             "who": self.caller.name,

@@ -22,6 +22,7 @@ from bedrockjobs.commands import (
 from bedrockjobs.commands.overview import FailureGroupReply
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.quarantine import HOLD_PATTERN, hold_text
+from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, filters_of, rows_asked
 from bedrockjobs.views.failures import Failed, failed_alike
@@ -54,11 +55,7 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
         request,
         "queues.html",
         title="Queues",
-        pauses=[
-            (pause, hold_text(pause) if pause.pattern == HOLD_PATTERN else pause_text(pause))
-            for pause in await site.views.queues.pauses()
-            if pause.by != AT_LIMIT
-        ],
+        pauses=await pauses_in_force(site),
         rows=folds.rows,
         left_out=folds.left_out,
         more=folds.more,
@@ -71,6 +68,15 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
         above=_above(under),
         workers_named=WORKERS_NAMED,
     )
+
+
+async def pauses_in_force(site: Site) -> list[tuple[PauseRow, str]]:
+    """Return the pauses that somebody made, each with its sentence."""
+    return [
+        (pause, hold_text(pause) if pause.pattern == HOLD_PATTERN else pause_text(pause))
+        for pause in await site.views.queues.pauses()
+        if pause.by != AT_LIMIT
+    ]
 
 
 def _above(under: str) -> list[str]:

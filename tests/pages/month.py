@@ -24,6 +24,7 @@ from bedrockjobs.commands import (
     Heartbeat,
     JobReply,
     PauseJobs,
+    SetLimit,
     UpdateJob,
 )
 
@@ -150,6 +151,8 @@ class Month:
     async def _leave_things_open(self) -> None:
         pause = PauseJobs(name="invoice/*", reason="the tax rates are being corrected", by="ann")
         await self._client.call(pause)
+        await self._client.call(SetLimit(name="mail/*", running=4, per_second=50, by="ann"))
+        await self._client.call(SetLimit(name="api/*", starts="100/1m", burst=10, by="ben"))
         for number in range(23):
             await self._client.call(CreateJob(name="invoice/order", data={"order": 8_412 + number}))
         for number in range(4):

@@ -47,7 +47,10 @@ LOOKED_AT = {
     "failing": ("ui/schedules/{failing}", "light"),
     "workflows": ("ui/workflows", "light"),
     "workflow": ("ui/workflows/{workflow}", "light"),
+    "limits": ("ui/limits", "light"),
     "retention": ("ui/kept", "light"),
+    "notifications": ("ui/notifications", "light"),
+    "access": ("ui/access", "light"),
     "gone": ("ui/jobs/999999", "light"),
     "login": ("ui/login", "light"),
 }

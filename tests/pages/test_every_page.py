@@ -89,6 +89,9 @@ async def fill(site: Site) -> dict[str, int]:
     for number in range(3):
         await site.create(f"mail/{number}", data={"list": number})
     await site.ask("PauseJobs", name="mail/*", reason="the address book is being cleaned", by="ann")
+    await site.ask("SetLimit", name="invoice/*", running=1, starts="100/1m", queued=1_000, by="ann")
+    to = "mailto:ann@example.com,ben@example.com"
+    await site.ask("PutRule", name="nightly", on=["failed", "late"], names=["backup/*"], to=to, by="ann")
     for worker, names in (("eu-1", ["mail/*"]), ("eu-2", ["invoice/*"]), ("cron-1", ["backup/*", "clean/*"])):
         more = {"host": f"{worker}.internal", "pid": 4711, "version": "1.2", "slots": 4}
         await site.ask("Heartbeat", worker=worker, names=names, **more)
@@ -129,7 +132,10 @@ PAGES = (
     "ui/workers",
     "ui/failures",
     "ui/events",
+    "ui/limits",
     "ui/kept",
+    "ui/notifications",
+    "ui/access",
 )
 ELSEWHERE = ("docs", "ui/jobs/999", "ui/login")
 """Pages without a stream."""

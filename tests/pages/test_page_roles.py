@@ -128,10 +128,13 @@ async def test_who_sees_some_names_sees_pages_without_the_others(live: Live) -> 
         page = await shown(narrow, path)
         assert "secret/work" not in page, path
         assert "secret/plan" not in page, path
-        assert not re.search(r'href="[^"]*ui/(workers|kept)', page), f"{path}: where they may not go"
+        assert not re.search(r'href="[^"]*ui/(workers|limits|kept|notifications|access)', page), (
+            f"{path}: where they may not go"
+        )
         assert "which sees mail/*" in page
     for path, words in (
         ("/ui/workers", "ListWorkers"),
+        ("/ui/limits", "ListLimits"),
         ("/ui/kept", "ListRetention"),
         ("/ui/chart", "statistics"),
     ):

@@ -58,6 +58,16 @@ async def fill(site: Site) -> list[str]:
     workflow = (await site.ask("CreateWorkflow", name=LONG, jobs=jobs))["workflowID"]
     told = {"host": "h" * NAME_CHARS_MAX, "version": "v" * 100, "names": [LONG], "slots": 4, "pid": 1}
     await site.ask("Heartbeat", **worker, runIDs=[run], **told)
+    rule = {
+        "name": "n" * 100,
+        "to": f"mailto:{'m' * 2_000}@example.com",
+        "names": [LONG],
+        "tags": ["t" * 100],
+    }
+    await site.ask("PutRule", on=["failed"], **rule, by="b" * 200)
+    await site.ask(
+        "SetLimit", name=f"{LONG[1:]}*", queued=1, perSecond=1, running=1, starts="1/1m", by="b" * 200
+    )
     return [
         "ui/",
         "ui/?range=7d",
@@ -84,6 +94,9 @@ async def fill(site: Site) -> list[str]:
         "ui/jobs?state=FAILED",
         "ui/events",
         f"ui/events?name={LONG}",
+        "ui/limits",
+        "ui/notifications",
+        "ui/access",
     ]
 
 

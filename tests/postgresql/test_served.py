@@ -29,7 +29,10 @@ PAGES = [
     "/ui/events",
     "/ui/upcoming",
     "/ui/workflows",
+    "/ui/limits",
     "/ui/kept",
+    "/ui/notifications",
+    "/ui/access",
 ]
 
 

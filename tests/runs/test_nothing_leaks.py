@@ -199,9 +199,14 @@ async def test_no_route_or_page_tells_of_other_names(place: Place, role: str, na
         assert sees or SECRET not in words_of(reply).replace(question, ""), f"{path}: {reply}"
         if path in SEEN_BY_NAME:
             assert reply.code == (200 if reads else 403), (path, reply)
-        if path in ("/ui/workers", "/ui/kept", "/ui/chart"):
+        if path in ("/ui/workers", "/ui/limits", "/ui/kept", "/ui/chart"):
             assert reply.code == (200 if sees else 403), (path, reply)
+        if path in FOR_ADMINS:
+            assert reply.code == 403, (path, reply)
 
+
+FOR_ADMINS = ("/ui/notifications", "/ui/access")
+"""Pages of which nobody else sees anything."""
 
 SEEN_BY_NAME = (
     "/ui/",
