@@ -166,6 +166,8 @@ async def test_rules_are_shown_to_admins_with_their_deliveries(live: Live) -> No
         in hook
     )
     assert "Send a test Mute…" in hook
+    pressed = await root.http("TestRule", name="hook", send="true")
+    assert (pressed.code, pressed.json["reason"]) == (409, "Message was not sent")
     stuck = await shown(root, "/ui/notifications", '<tr id="rule-stuck"')
     assert re.search(r" muted until \S+ \S+ UTC late for 15 min backlog over 1,000 all mailto:ann@", stuck)
     assert stuck.endswith("Send a test Unmute")
