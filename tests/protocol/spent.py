@@ -145,15 +145,15 @@ def comparable(spent_s: float) -> float:
 
 
 @contextmanager
-def watched(database: Path, **settings: Any) -> Iterator[Spender]:
-    """Fork a server with the arguments of `bedrockjobs serve`, and end it."""
+def watched(file: Path, /, **settings: Any) -> Iterator[Spender]:
+    """Fork a server with the arguments of `bedrockjobs serve`, on a file or another ``database``; end it."""
     options = [
         text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", str(value))
     ]
-    argv = ["serve", "--port", "0", "--database", str(database), *options]
-    turns = database.with_suffix(".turns")
+    argv = ["serve", "--port", "0", "--database", str(file), *options]
+    turns = file.with_suffix(".turns")
     with ForkServer.borrowed() as forks:
-        forks.order(settings={}, log=f"{database}.log", argv=argv, turns=str(turns))
+        forks.order(settings={}, log=f"{file}.log", argv=argv, turns=str(turns))
         try:
             pid = int(forks.find(r"forked (\d+)")[1])
             yield Spender(pid, int(forks.find(r"listens on 127\.0\.0\.1:(\d+)")[1]), Turns(turns))

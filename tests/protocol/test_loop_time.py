@@ -30,7 +30,9 @@ from bedrockjobs.base.config import (
     SLICE,
 )
 from bedrockjobs.base.settings import Settings
+from tests.effort import PROFILE, examples
 from tests.pace import slowness
+from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.protocol.spent import LOOP_S_MAX, Spender, watched
 from tests.protocol.talk import Talk, post, request
 
@@ -171,7 +173,14 @@ async def sync(server: Spender, schedules: list[dict[str, str]]) -> float:
     return longest_s
 
 
-async def test_a_new_pattern_or_a_pause_among_very_many_names_keeps_nobody_waiting(tmp_path: Path) -> None:
+ENGINES = ["sqlite", "postgresql"] if PROFILE == "random" else ["sqlite"]
+"""By day ``tests/postgresql/test_dispatcher_units.py`` searches in the same slices there, among few names."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_new_pattern_or_a_pause_among_very_many_names_keeps_nobody_waiting(
+    engine: str, tmp_path: Path
+) -> None:
     steps = [
         ("GetJob", "*x", 404),
         ("GetJob", "?*9*9*9*9*x", 404),
@@ -185,8 +194,12 @@ async def test_a_new_pattern_or_a_pause_among_very_many_names_keeps_nobody_waiti
         ("GetJob", "*", 200),
         ("GetJob", "*/999", 200),
     ]
-    with watched(tmp_path / "jobs.db", durability="relaxed") as server:
-        for number in range(50):
+    settings = {"durability": "relaxed"}
+    if engine == "postgresql":
+        CLUSTER.empty(SCHEMA)
+        settings = {"database": CLUSTER.url, "database_schema": SCHEMA}
+    with watched(tmp_path / "jobs.db", **settings) as server:
+        for number in range(examples(50, night=200)):
             await server.ask(new_jobs(f"n{number}/"))
         for verb, name, code in steps:
             reply, longest_s, others = await beside(server, request(verb, name=name))
