@@ -28,7 +28,7 @@ PAGES: dict[str, Callable[[], str]] = {
 PARTS: dict[tuple[str, str], Callable[[], str]] = {
     ("explanation/life-cycle.md", "diagram"): lambda: f"```mermaid\n{lifecycle.diagram()}\n```",
     ("../bedrockjobs/base/README.md", "limits"): settings.own_limits,
-    ("../bedrockjobs/README.md", "tags"): tags.page_table,
+    ("explanation/architecture.md", "tags"): tags.page_table,
     ("../bedrockjobs/store/postgresql/README.md", "sqlite only"): sqlite_only.table,
 }
 """Parts of pages, by the page and the part's name."""

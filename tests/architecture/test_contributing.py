@@ -41,7 +41,7 @@ def test_a_stale_diff_is_found() -> None:
     assert len(stale(text.replace("PingSecretReply", "Secret"))) == 1
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "bedrockjobs/README.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/explanation/architecture.md"])
 def test_paths_in_pages_exist(page: str) -> None:
     """A path may leave out the folders above it, such as ``handlers/end.py``."""
     folders = ("bedrockjobs", "worker", "tests", "docs")

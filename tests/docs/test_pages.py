@@ -26,9 +26,7 @@ DOCS = ROOT / "docs"
 OTHERS = [
     ROOT / folder / "README.md"
     for folder in (
-        "bedrockjobs",
         "bedrockjobs/base",
-        "bedrockjobs/pages",
         "bedrockjobs/store/postgresql",
         "benchmarks",
         "clients/js",
@@ -126,7 +124,7 @@ def test_the_diagram_is_the_life_cycle() -> None:
 
 def test_every_tag_in_the_code_is_listed() -> None:
     """Each `Differs from Bedrock:` in the code has a row in the table."""
-    text = (ROOT / "bedrockjobs/README.md").read_text()
+    text = (DOCS / "explanation/architecture.md").read_text()
     places = tags.tagged()
     paths = [path for folder in ("bedrockjobs", "worker") for path in (ROOT / folder).rglob("*.py")]
     source = "".join(path.read_text() for path in paths)
@@ -136,7 +134,7 @@ def test_every_tag_in_the_code_is_listed() -> None:
 
 def test_every_dependency_is_explained() -> None:
     """Each package of pyproject.toml has a row, and no other package has one."""
-    text = (ROOT / "DEPENDENCIES.md").read_text()
+    text = (DOCS / "explanation/dependencies.md").read_text()
     project = (ROOT / "pyproject.toml").read_text()
     listed = re.findall(r'^    "([a-z][a-z-]+)(?:\[[a-z]+\])?(?:[>=;].*)?",$', project, re.MULTILINE)
     assert {"aiohttp", "pytest"} <= set(listed)
