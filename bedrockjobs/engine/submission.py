@@ -43,7 +43,7 @@ RETRY_S = 0.00025
 may get no CPU for a while; ten transactions of another take milliseconds."""
 
 RETRY_S_MAX = 0.25
-"""The longest pause: a quarter of a second matters to nobody whose job is held up for longer than that."""
+"""The longest pause: short beside the time for which the jobs have been locked by then."""
 
 
 class Submission:

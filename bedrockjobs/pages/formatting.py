@@ -79,7 +79,7 @@ SHAPES = {
     "mocked": ("dash", "plain"),
 }
 """Shape and tone of each state: a shape, so that colour is never the only sign; red and amber only if it
-needs somebody."""
+needs attention."""
 
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None

@@ -49,7 +49,7 @@ NOTICES = frozenset({"paused", "drained", "blocked"})
 """Kinds of problems that are intended, or resolve themselves."""
 
 NEEDS_SHOWN = 4
-"""Rows of problems, one for each kind: with more of them nobody reads the first."""
+"""Rows of problems, one for each kind: a longer list hides the first ones."""
 
 _OF_SEVERAL = {
     "no worker": "{} names have no worker",
@@ -179,7 +179,7 @@ def _problems(reply: OverviewReply, sums: dict[str, int], chosen: str) -> list[N
 
 
 def _status(problems: list[Notice]) -> tuple[str, str]:
-    """Return the status line with its mark: how many problems need somebody."""
+    """Return the status line with its mark: how many problems need attention."""
     broken = sum(problem.weight == "problem" for problem in problems)
     if broken:
         return "problem", "1 thing needs you" if broken == 1 else f"{broken} things need you"

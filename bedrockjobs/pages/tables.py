@@ -71,7 +71,7 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def pauses_in_force(site: Site) -> list[tuple[PauseRow, str]]:
-    """Return the pauses that somebody made, each with its sentence."""
+    """Return the pauses except those of limits, each with its sentence."""
     return [
         (pause, hold_text(pause) if pause.pattern == HOLD_PATTERN else pause_text(pause))
         for pause in await site.views.queues.pauses()
@@ -163,7 +163,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def failure_count(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the number of failed jobs that nobody has marked as seen, for the navigation of all pages."""
+    """Return the number of failed jobs not marked as seen, for the navigation of all pages."""
     count = await site.views.standings.unseen_failures()
     body = dump({"count": count, "text": number(count)})
     headers = {**HEADERS, "Cache-Control": "no-store"}

@@ -121,7 +121,7 @@ class OverviewBuilder:
         return len(names_taken), len(names_taken)
 
     async def unseen_failures(self) -> int:
-        """Return the number of failed jobs that nobody has marked as seen; ``ALL`` if there are more."""
+        """Return the number of failed jobs not marked as seen; ``ALL`` if there are more."""
         if self._scope is None:
             rows = (await self._reader.view("set_aside", {"most": ALL}, 1, scans=True)).rows
             return int(rows[0][SET_ASIDE.index("unseen")])

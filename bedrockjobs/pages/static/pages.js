@@ -393,7 +393,7 @@
     if (!answer || !answer.ok) return;
     const { count: number, text } = await answer.json();
     badge.textContent = number ? text : "";
-    badge.title = number ? `${text} failed jobs that nobody has marked as seen` : "";
+    badge.title = number ? `${text} failed jobs not marked as seen` : "";
   }
 
   // --- setup ---------------------------------------------------------------------------------------------
