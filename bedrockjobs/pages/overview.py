@@ -198,7 +198,9 @@ def _folded(problems: list[Notice]) -> list[Need]:
         if len(notices) == 1:
             needs.append(Need("", notices, notices[0].path, notices[0].query))
         else:
-            needs.append(Need(_OF_SEVERAL[kind].format(len(notices)), notices, *PLACES[kind]))
+            # The last one may stand for those beyond the limit of problems; it has no name then.
+            several = str(len(notices)) if notices[-1].name else f"More than {len(notices) - 1}"
+            needs.append(Need(_OF_SEVERAL[kind].format(several), notices, *PLACES[kind]))
     if len(needs) <= NEEDS_SHOWN:
         return needs
     first, rest = needs[: NEEDS_SHOWN - 1], needs[NEEDS_SHOWN - 1 :]

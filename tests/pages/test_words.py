@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.fingerprints import split_frames
-from bedrockjobs.pages import formatting
+from bedrockjobs.pages import formatting, overview
 from bedrockjobs.pages.ticks import failed_in_a_row
 
 
@@ -74,3 +74,14 @@ def test_failures_in_a_row_are_counted(rows: list[dict[str, Any]], statuses: lis
         for number, status in enumerate(statuses)
     ]
     assert failed_in_a_row(rows, runs) == most
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(("a", "b"), "2 names have no worker"), (("a", "b", ""), "More than 2 names have no worker")],
+)
+def test_a_row_of_several_problems_counts_no_more_than_it_knows(names: tuple[str, ...], said: str) -> None:
+    """The problem without a name stands for the names beyond the limit."""
+    notices = [overview.Notice("no worker", name, "problem", "…", "ui/queues", {}) for name in names]
+    (need,) = overview._folded(notices)
+    assert (need.title, need.notices) == (said, notices)
