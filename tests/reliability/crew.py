@@ -40,6 +40,9 @@ ORPHANS_S = 10.0
 REST_S = 0.3
 """Minimum time until the next tick of an idle schedule, for the test's next step."""
 
+SAID_MAX = 3_000
+"""Characters of each log that an error repeats."""
+
 BEGUN, HELD, ENDED = "begin", "held", "end"
 
 COMMAND = """
@@ -153,14 +156,22 @@ class Crew:
         """Enter without a server or worker."""
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Kill all remaining processes."""
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Kill all remaining processes; an error then tells what they did and said."""
+        if error is not None and self._server is not None:
+            with suppress(Exception):
+                error.add_note(f"jobs: {await self.select('SELECT * FROM jobs')}")
+                error.add_note(f"runs: {await self.select('SELECT * FROM runs ORDER BY runID DESC LIMIT 5')}")
         for worker in self._workers:
             worker.send(signal.SIGCONT)
             worker.send(signal.SIGKILL)
             await worker.ended()
         if self._server is not None:
             await self.end_server(signal.SIGKILL)
+        if error is not None:
+            for file in (self.folder / name for name in ("log", "workers.log", "server.log")):
+                if file.exists():
+                    error.add_note(f"{file.name}: …{file.read_text(errors='replace')[-SAID_MAX:]}")
 
     # --- the server --------------------------------------------------------------------------------------
 
