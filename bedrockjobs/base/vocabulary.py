@@ -43,6 +43,9 @@ OVER = " over"
 CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
 """Events of conditions with a threshold in the rule; each has a second event when it ends."""
 
+CLOCK_SET = "clock set"
+"""The event of a system clock that was set."""
+
 EVENT_KINDS = frozenset(
     {
         *("failed", "retried", "recovered", "timeout", "lost", "expired", "missed", "damaged"),
@@ -52,7 +55,7 @@ EVENT_KINDS = frozenset(
         *("paused", "resumed", "held", "released", "drained", "undrained"),
         *("limited", "limit set", "limit removed", "retention set", "retention removed"),
         *("worker joined", "worker left", "server started", "server joined", "server left"),
-        *("clock set", "maintenance failed", "message lost"),
+        *(CLOCK_SET, "maintenance failed", "message lost"),
         *("token created", "token revoked", "token rotated", "new address", "wrong token"),
         *CONDITIONS,
         *(f"{kind}{OVER}" for kind in CONDITIONS),

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock, StandingClock, after_seconds, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
+from bedrockjobs.base.vocabulary import CLOCK_SET
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, families, hosts, ticks
 from bedrockjobs.engine.handlers.clock_set_back import replan
@@ -351,7 +352,7 @@ class Maintenance:
         before = now - timedelta(seconds=moved_s)
         detail = f"from {timestamp(before)} to {timestamp(now)}"
         log.warning("the system's clock was set %s", detail)
-        context.note("clock set", detail=detail)
+        context.note(CLOCK_SET, detail=detail)
         if moved_s < 0:
             found = [job.job_id for job in context.unit.repeating() if job.state == "QUEUED"]
             done.set_back = (timestamp(before), found)

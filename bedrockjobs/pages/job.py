@@ -16,7 +16,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITIES
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.base.vocabulary import called
+from bedrockjobs.base.vocabulary import CLOCK_SET, called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.job.unique_key import HeldKey
@@ -66,7 +66,7 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     # Read last, so that a page that waits for its turn does not hold up to 4 MiB of data.
     members = await _members(site, job_id) if exists else None
     watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
-    recorded = runs or place or any(event[2] != _CLOCK_SET for event in events)
+    recorded = runs or place or any(event[2] != CLOCK_SET for event in events)
     if members is None and not recorded and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and no record of one")
     shown = dict.fromkeys(_OPTIONAL) if members else {}
@@ -140,8 +140,6 @@ def _exit_status(shown: dict[str, Any]) -> int | None:
     return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
 
 
-_CLOCK_SET = "clock set"
-
 _Moment = tuple[int, str]
 """How often the clock had been set, and what it showed then: moments are in the order in which they were."""
 
@@ -189,7 +187,7 @@ def timeline(
     two, timestamps decide, and for equal ones cause and effect: `_place`. If the clock was set meanwhile,
     they are compared with what it showed before and after.
     """
-    sets = _clock_sets([event for event in events if event[2] == _CLOCK_SET])
+    sets = _clock_sets([event for event in events if event[2] == CLOCK_SET])
     moment: _Moment = (0, "")
     steps: list[_Step] = []
     if shown:
@@ -211,7 +209,7 @@ def timeline(
     triggers: Counter[_Moment] = Counter()
     """Triggers of a moment that were not cancelled before they led to a run."""
     for seq, at, kind, _, _, run_id, by, detail in sorted(events):
-        if kind == _CLOCK_SET:
+        if kind == CLOCK_SET:
             continue
         moment = sum(each.seq < seq for each in sets), at
         place = max(done, _place(steps, moment, kind, run_id, triggers[moment]))

@@ -16,6 +16,7 @@ from bedrockjobs.base.config import JOB_ID_MAX
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.glob import literal_prefix
 from bedrockjobs.base.principal import Scope
+from bedrockjobs.base.vocabulary import CLOCK_SET
 from bedrockjobs.engine.render import error_kind, event_as_unseen, job_as_unseen, job_without_data
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.store.base import Reader
@@ -67,7 +68,7 @@ _WHERE_FEW = {
 """Statements that count and search the jobs of a state by its index, if they are few."""
 _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
-_EVENT_NAME = 3
+_EVENT_KIND, _EVENT_NAME = 2, 3
 
 TimeField = Literal["created", "next", "last"]
 """Which timestamp of a job a search filters by."""
@@ -401,9 +402,16 @@ class Finder:
         return [(*row[:_ERROR], error_kind(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
-        """Return the newest events of a job and of the clock (as in EventReply), newest first."""
+        """Return the newest events of a job and of the clock (as in EventReply), newest first.
+
+        A clock that was set is shown to every scope: without it, the order of the others would be wrong.
+        """
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
-        rows = [row for row in page.rows if in_scope(self._scope, row[_EVENT_NAME])]
+        rows = [
+            row
+            for row in page.rows
+            if row[_EVENT_KIND] == CLOCK_SET or in_scope(self._scope, row[_EVENT_NAME])
+        ]
         return rows if self._data else list(map(event_as_unseen, rows))
 
     async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:

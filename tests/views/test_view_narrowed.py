@@ -17,6 +17,7 @@ import pytest
 from bedrockjobs.base.errors import Forbidden
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.base.vocabulary import CLOCK_SET
 from bedrockjobs.commands import Command, ListChildren, ListJobs, ListRuns, ListSchedules, OverviewReply
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
@@ -245,3 +246,18 @@ def test_what_cannot_be_worded_is_refused() -> None:
     assert render.prefix_of_all("mail/", Scope(["mail/a*", "mail/b"])) == "mail/"
     assert render.prefix_of_all(None, Scope(["mail/a*", "mail/ab"])) == "mail/a"
     assert render.prefix_of_all("x", None) == "x"
+
+
+async def test_a_history_within_a_scope_has_the_clock_that_was_set(filled: Open) -> None:
+    """And nothing else without a name: the page needs it for the order of all others."""
+    table = await filled("few", Scope(["no/such"]))
+    table.job(1, name="a/x")
+    for number, kind, name in ((1, "paused", "a/x"), (2, CLOCK_SET, ""), (3, "server started", "")):
+        table.event(number, kind, name=name, jobID=1 if name else 0, detail="from 09:00 to 08:00")
+    table.event(4, "paused", name="b/x", jobID=1)
+    for seen in (table.views.scoped(Scope(["a/*"]), data=data) for data in (True, False)):
+        found = await seen.find.events_of(1)
+        assert [(row[2], row[7]) for row in found] == [
+            (CLOCK_SET, "from 09:00 to 08:00"),
+            ("paused", "from 09:00 to 08:00"),
+        ]
