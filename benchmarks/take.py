@@ -7,6 +7,7 @@ rolled back at the end. Ratios are to the cheapest take there could be, of a job
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sqlite3
 import statistics
@@ -110,6 +111,7 @@ def build(path: Path, backlog: Backlog, size: int, past: str = PAST) -> None:
     db.execute("COMMIT")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     db.close()
+    os.sync()  # else the server's first checkpoint would write all of it
 
 
 def patterns_of(backlog: Backlog, size: int) -> dict[str, list[str]]:

@@ -476,7 +476,7 @@ SEARCHED_AT_ONCE = 1_000
 """Most rows that scans of names read before other transactions get a turn: 2 to 3 ms on a machine with
 nothing else to do."""
 
-SEARCHED_S = 0.003
+SEARCHED_S = 0.002
 """Time after which scans let others have a turn anyway, on a machine that is slower or busy."""
 
 SEARCHED_BETWEEN = 100
