@@ -1,10 +1,11 @@
 """The check of a change: lint, types, imports and tests, with what they need from the system.
 
 ``run.py`` is the whole check: it is what the README's test command calls with the Python of a fresh virtual
-environment, and so what CI does. Everything that is missing and can be installed is installed; a check that
-cannot run fails. ``run.py --fast`` is for the time between two changes: it needs nothing of the system, no
-browser and no rights, installs nothing, and leaves out what takes long. ``run.py --nightly`` takes hours: it
-runs all tests with random examples and more of them, and then the storms. Other arguments go to pytest.
+environment, and so what CI does. Everything that is missing and can be installed is installed, the packages
+of ``pyproject.toml`` too; a check that cannot run fails. ``run.py --fast`` is for the time between two
+changes: it needs nothing of the system, no browser and no rights, installs nothing, and leaves out what takes
+long. ``run.py --nightly`` takes hours: it runs all tests with random examples and more of them, and then the
+storms. Other arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
@@ -40,6 +42,15 @@ BROWSERS = ("chromium-headless-shell", "chromium")
 
 NODE_PACKAGES = ("openapi-typescript@7.13.0", "typescript@5.9.3")
 """What the tests need of npm: a generator of types from the OpenAPI description, and a compiler."""
+
+NODE_PROGRAMS = Path(sys.prefix, "node", "node_modules", ".bin")
+
+INSTALL_PYTHON = '"$0" -m pip install -q -U pip && exec "$0" -m pip install -q --no-compile -e ".[test]"'
+"""Installs the project, given the interpreter. Older versions of pip take three times as long to choose among
+versions, and to compile all files takes longer than to compile those that the tests import."""
+
+INSTALL_DEBIAN = 'export DEBIAN_FRONTEND=noninteractive; $0 update -qq && exec $0 install -y -qq "$@"'
+"""Installs packages of Debian, given the program and their names."""
 
 SEARCHED = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
 """Where programs are, also where it is not root who asks."""
@@ -137,31 +148,45 @@ MEMORY_BYTES = 2 << 30
 """Room there must be in memory for the files of all other tests, which are not about a disk."""
 
 
-def install_programs() -> None:
-    """Install the programs that are missing; ends with a sentence if that is impossible."""
+def missing_packages() -> list[str]:
+    """Return the Debian packages that are missing; ends with a sentence if they cannot be installed."""
     packages = sorted(
         {package for program, package in PROGRAMS.items() if not shutil.which(program, path=SEARCHED)}
     )
     if not any(map(shutil.which, BROWSERS)):
         packages.append(BROWSERS[0])
-    if not packages:
-        return
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
+    if packages and (os.geteuid() != 0 or not shutil.which("apt-get")):
         sys.exit(f"The tests need these packages, please install them: {' '.join(packages)}")
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-qq"], check=True, env=quiet)
-    subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True, env=quiet)
+    return packages
+
+
+def preparing(*, fast: bool) -> list[list[list[str]]]:
+    """Return the steps before a check: install what is missing, and compile on a fresh clone.
+
+    Each process that runs tests would compile the same otherwise.
+    """
+    first, second = [], []
+    if not fast and find_spec("pytest") is None:
+        first.append(["sh", "-c", INSTALL_PYTHON, sys.executable])
+    if not fast and (packages := missing_packages()):
+        first.append(["sh", "-c", INSTALL_DEBIAN, "apt-get", *packages])
+    if not (ROOT / ".hypothesis").exists():
+        first.append([sys.executable, "-m", "compileall", "-q", "bedrockjobs", "worker"])
+        second.append([sys.executable, "-m", "pytest", "--collect-only", "-qq", IMPORTING])  # in its own way
+        second.append([sys.executable, "-c", ANY_TEXT])
+    if not fast and not NODE_PROGRAMS.exists():
+        second.append([sys.executable, "-c", "from tests import run; run.node_programs()"])
+    return [step for step in (first, second) if step]
 
 
 def node_programs() -> Path:
     """Return the folder of the programs of ``NODE_PACKAGES``; installs them once, next to this Python."""
-    folder = Path(sys.prefix) / "node"
-    programs = folder / "node_modules" / ".bin"
-    if not (programs / "tsc").exists():
+    if not NODE_PROGRAMS.exists():
+        folder = NODE_PROGRAMS.parents[1]
         folder.mkdir(exist_ok=True)
         command = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder)]
         subprocess.run([*command, *NODE_PACKAGES], check=True)
-    return programs
+    return NODE_PROGRAMS
 
 
 ANY_TEXT = "from hypothesis import given, strategies; given(strategies.text())(lambda text: None)()"
@@ -170,20 +195,6 @@ ANY_TEXT = "from hypothesis import given, strategies; given(strategies.text())(l
 
 IMPORTING = "tests/pages/test_jobs.py"
 """A test file that imports the server and what most tests share."""
-
-
-@contextmanager
-def compiled(environment: dict[str, str]) -> Iterator[None]:
-    """On a fresh clone, compile meanwhile what each of the processes that run tests would compile."""
-    commands = [
-        ["-m", "compileall", "-q", "bedrockjobs", "worker"],
-        ["-m", "pytest", "--collect-only", "-qq", IMPORTING],  # it compiles what it imports in its own way
-        ["-c", ANY_TEXT],
-    ]
-    with ExitStack() as stack:
-        for command in commands if not (ROOT / ".hypothesis").exists() else ():
-            stack.enter_context(subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment))
-        yield
 
 
 def files_in(folders: Iterable[str], *, without: Container[str] = ()) -> list[str]:
@@ -327,12 +338,11 @@ def main() -> int:
         environment |= FAST_ENVIRONMENT
     elif arguments == ["--nightly"]:
         environment |= NIGHTLY_ENVIRONMENT
-    with compiled(environment):
-        if "--fast" not in arguments:
-            install_programs()
-            node_programs()
-    failed: list[str] = []
     spent_s: Counter[str] = Counter()
+    for commands in preparing(fast=arguments == ["--fast"]):
+        if failed := run(commands, environment, spent_s):
+            sys.exit("failed: " + "\n".join(failed))
+    failed = []
     with tempfile.TemporaryDirectory() as folder:
         for commands in checks(arguments, Path(folder)):
             with files_of(commands) as files:
