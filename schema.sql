@@ -313,17 +313,30 @@ CREATE TABLE seen (
     PRIMARY KEY (kind, number)
 ) STRICT, WITHOUT ROWID;
 
--- Counters of each minute for charts, written when the minute is over.
+-- Counters for charts, by name and together: for each minute and each hour in which something happened. Takes are
+-- also counted by the time since the job was due, and runs by their duration, in the buckets of SPAN_S in
+-- bedrockjobs/observe/stats.py.
 CREATE TABLE stats (
-    minute   TEXT    NOT NULL PRIMARY KEY,      -- YYYY-MM-DD HH:MM:00
+    name     TEXT    NOT NULL,                  -- of jobs; '': all names together
+    step     INTEGER NOT NULL,                  -- 60 or 3600 seconds
+    at       TEXT    NOT NULL,                  -- the start of the step
     created  INTEGER NOT NULL,
     taken    INTEGER NOT NULL,
     finished INTEGER NOT NULL,
     failed   INTEGER NOT NULL,
     retried  INTEGER NOT NULL,
     lost     INTEGER NOT NULL,
-    waits    INTEGER NOT NULL,                  -- takes counted in waitMs
-    waitMs   INTEGER NOT NULL                   -- total time between due and taken
+    wait0 INTEGER NOT NULL, wait1 INTEGER NOT NULL, wait2 INTEGER NOT NULL, wait3 INTEGER NOT NULL,
+    wait4 INTEGER NOT NULL, wait5 INTEGER NOT NULL, wait6 INTEGER NOT NULL, wait7 INTEGER NOT NULL,
+    wait8 INTEGER NOT NULL, wait9 INTEGER NOT NULL, wait10 INTEGER NOT NULL,
+    wait11 INTEGER NOT NULL, wait12 INTEGER NOT NULL, wait13 INTEGER NOT NULL,
+    wait14 INTEGER NOT NULL, took0 INTEGER NOT NULL, took1 INTEGER NOT NULL,
+    took2 INTEGER NOT NULL, took3 INTEGER NOT NULL, took4 INTEGER NOT NULL, took5 INTEGER NOT NULL,
+    took6 INTEGER NOT NULL, took7 INTEGER NOT NULL, took8 INTEGER NOT NULL, took9 INTEGER NOT NULL,
+    took10 INTEGER NOT NULL, took11 INTEGER NOT NULL, took12 INTEGER NOT NULL,
+    took13 INTEGER NOT NULL, took14 INTEGER NOT NULL,
+    depth    INTEGER,                           -- queued jobs, when last counted; null: they were not
+    PRIMARY KEY (name, step, at)
 ) STRICT, WITHOUT ROWID;
 
 -- State of the server: nextJobID, nextRunID, crashPatterns (a JSON array), and its last heartbeat (seen).

@@ -353,8 +353,20 @@ EVENTS_KEPT_MAX = 100_000
 RUNS_KEPT_MAX = 1_000_000
 """Runs kept in total, about 300 bytes each: a server whose jobs all have different names must not fill up."""
 
-STATS_KEPT_S = 8 * 86_400
-"""Time the counters of a minute are kept, for charts of a week."""
+STATS_NAMES_MAX = 1_000
+"""Names with counters of their own in one hour: 270 MB if all of them are always busy."""
+
+STATS_AT_ONCE = 100
+"""Rows of counters written with one transaction: a millisecond."""
+
+STATS_PENDING_MAX = 20_000
+"""Rows of counters that wait to be written, about 10 MB: ten minutes with as many names as possible."""
+
+MINUTES_KEPT_S = 86_400
+"""Time the counters of minutes are kept."""
+
+HOURS_KEPT_S = 90 * 86_400
+"""Time the counters of hours are kept."""
 
 TICK_ROWS_MAX = 1_000
 """Rows of the tick history kept for each schedule."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.groups import Group
@@ -19,6 +20,7 @@ from bedrockjobs.cli.output import (
     number_of,
     one_line,
     printable,
+    raw_record,
     rough_text,
     text_of,
     write_many,
@@ -26,7 +28,15 @@ from bedrockjobs.cli.output import (
 )
 from bedrockjobs.cli.session import NOT_FOUND, Failure, Session, built, confirm, records_in, server_options
 from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_command, typed_values
-from bedrockjobs.commands import ExplainJob, ListJobs, ListPauses, ListQueues, PauseJobs, ResumeJobs
+from bedrockjobs.commands import (
+    ExplainJob,
+    ListJobs,
+    ListPauses,
+    ListQueues,
+    PauseJobs,
+    QueueHistory,
+    ResumeJobs,
+)
 from bedrockjobs.job.limits import AT_LIMIT
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,6 +54,7 @@ def queue() -> None:
     \b
     bedrockjobs queue list
     bedrockjobs queue explain mail/welcome
+    bedrockjobs queue history mail/welcome --range 24h
     bedrockjobs queue pause 'mail/*' --reason 'the mail server is down' --until 2h
     """
 
@@ -98,6 +109,48 @@ def explain(session: Session, /, name: str) -> None:
         click.echo("No job of this name is queued.")
     else:
         write_reasons(reply)
+
+
+@queue.command()
+@click.argument("name", metavar="NAME", shell_complete=job_names)
+@takes(QueueHistory, "range")
+@server_options
+def history(session: Session, /, name: str, **_: Any) -> None:
+    """Show what happened to the jobs of NAME, the newest step first: counts, waits, durations and depth.
+
+    `new` counts the created jobs. `wait` is the time between due and taken, `took` that of a run: median and
+    95th percentile, estimated. A table leaves out the steps in which nothing happened.
+    """
+    reply = session.record(typed_command(session, QueueHistory, name=name))
+    steps = records_in(reply["steps"])[::-1]
+    if session.form != "table":
+        write_many(steps, session.form, identity="at")
+        return
+    busy = [step for step in steps if any(text_of(step, key) != "0" for key in _HAPPENED)]
+    none = f"Nothing happened to jobs of {name} in that time."
+    write_many([_happened(step) for step in busy], "table", none=printable(none))
+    if busy:
+        write_one(_happened(raw_record(reply["total"])), "table")
+
+
+_HAPPENED = ("created", "taken", "finished", "failed", "retried", "lost")
+
+
+def _happened(step: Record) -> Record:
+    counts = {"new" if key == "created" else key: f"{int(text_of(step, key)):,}" for key in _HAPPENED}
+    spans = {key: _spread(step, key) for key in ("wait", "took")}
+    return {
+        **({"at": step["at"]} if "at" in step else {}),
+        **counts,
+        **spans,
+        "depth": text_of(step, "depth"),
+    }
+
+
+def _spread(step: Record, key: str) -> str:
+    """Return the median and the 95th percentile: ``1.2s · 3.1s``; empty if unknown."""
+    spans = [text_of(step, f"{key}{percentile}") for percentile in ("P50", "P95")]
+    return " · ".join(duration_text(float(span)) for span in spans if span)
 
 
 def _row(record: Record, pauses: dict[str, Record]) -> Record:

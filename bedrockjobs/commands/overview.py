@@ -7,7 +7,7 @@ from pydantic import Field
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, NAME_CHARS_MAX, SEEN_AT_ONCE_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.json_schemas import SchemaType
-from bedrockjobs.base.wire import Boolean, ErrorType, JobID, JobIDs, OneLine
+from bedrockjobs.base.wire import Boolean, ErrorType, JobID, JobIDs, Name, OneLine
 from bedrockjobs.commands.base import BUSY, SLOW, Command, Example, Paging, Reply, Scoping
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
@@ -188,6 +188,111 @@ class ListQueues(Command[QueuesReply]):
         default="name",
         description="`jobs`: names with the most due jobs first, among names with queued, running or failed"
         " jobs. Always by name if the token is limited to some names.",
+    )
+
+
+HISTORY_RANGES = {
+    "15m": (900, 60),
+    "1h": (3_600, 60),
+    "6h": (21_600, 300),
+    "24h": (86_400, 600),
+    "7d": (604_800, 3_600),
+    "30d": (2_592_000, 14_400),
+    "90d": (7_776_000, 43_200),
+}
+"""The ranges of a history: their length and the length of their steps, in seconds."""
+
+
+class QueueCounts(Reply):
+    """What happened to the jobs of a name in some time. Percentiles are estimates from histograms."""
+
+    created: int = Field(description="Jobs that a create returned, including those that already existed.")
+    taken: int
+    finished: int
+    failed: int = Field(description="Runs that failed, whether they were retried or not.")
+    retried: int
+    lost: int
+    wait_p50: float | None = Field(
+        description="Median of the seconds between due and taken; null if no job was taken."
+    )
+    wait_p95: float | None = Field(description="95th percentile of them.")
+    took_p50: float | None = Field(
+        description="Median of the seconds that runs took; null if none ended. Jobs that were taken without a"
+        " worker name have no runs."
+    )
+    took_p95: float | None = Field(description="95th percentile of them.")
+
+
+class QueueStep(QueueCounts):
+    """One step of a history."""
+
+    at: str = Field(description="The start of the step.")
+    depth: int | None = Field(
+        description="Queued jobs, due or not, as last counted in this step; null if they were not counted."
+    )
+
+
+class QueueHistoryReply(Reply):
+    """The history of a name."""
+
+    name: str
+    step: int = Field(description="The length of a step in seconds.")
+    total: QueueCounts = Field(description="The whole range.")
+    steps: list[QueueStep] = Field(
+        description="All steps, oldest first; those in which nothing happened are zero."
+    )
+
+
+class QueueHistory(Command[QueueHistoryReply]):
+    """Show what happened to the jobs of one name: counts, waits and durations, step by step.
+
+    Up to 24 hours by the minute, up to 90 days by the hour. In one hour the server counts 1,000 names; with
+    more, those with the most jobs have a history.
+    """
+
+    scoping = Scoping()
+    group = "server"
+    where = "reader"
+    example = Example(
+        {"name": "mail/welcome", "range": "15m"},
+        {
+            "name": "mail/welcome",
+            "step": 60,
+            "total": {
+                "created": 120,
+                "taken": 118,
+                "finished": 115,
+                "failed": 2,
+                "retried": 2,
+                "lost": 0,
+                "waitP50": 0.02,
+                "waitP95": 0.4,
+                "tookP50": 1.2,
+                "tookP95": 3.1,
+            },
+            "steps": [
+                {
+                    "at": "2026-11-21 09:59:00",
+                    "created": 8,
+                    "taken": 8,
+                    "finished": 7,
+                    "failed": 1,
+                    "retried": 1,
+                    "lost": 0,
+                    "waitP50": 0.02,
+                    "waitP95": 0.3,
+                    "tookP50": 1.1,
+                    "tookP95": 2.9,
+                    "depth": 12,
+                }
+            ],
+        },
+    )
+    refusals = [BUSY]
+
+    name: Name = Field(description="The name, not a pattern.")
+    range: Literal["15m", "1h", "6h", "24h", "7d", "30d", "90d"] = Field(
+        default="1h", description="How far back."
     )
 
 

@@ -24,15 +24,14 @@ EventLogged = EventRow
 class JobsCreated(NamedTuple):
     """Jobs that a CreateJob or CreateJobs returned, including those that already existed."""
 
-    jobs: int
+    names: list[str]
 
 
 class JobsTaken(NamedTuple):
-    """Jobs given out in one commit; the waiting time of the first one is measured."""
+    """Jobs given out in one commit."""
 
-    jobs: int
-    due: str
-    """The time at which the first of them was due; empty if none waited, as for pings."""
+    jobs: list[tuple[str, str]]
+    """The name of each, and the time at which it was due; empty if it did not wait, as for pings."""
     at: str
     """The time of the commit."""
 
@@ -40,19 +39,25 @@ class JobsTaken(NamedTuple):
 class JobsFinished(NamedTuple):
     """Jobs whose runs succeeded."""
 
-    jobs: int
+    names: list[str]
 
 
 class RunFailed(NamedTuple):
     """A run ended by FailJob."""
 
+    name: str
+
 
 class JobRetried(NamedTuple):
     """A job that will be retried."""
 
+    name: str
+
 
 class JobLost(NamedTuple):
     """A job whose run was lost."""
+
+    name: str
 
 
 class RunOpened(NamedTuple):
@@ -220,8 +225,6 @@ Event = (
     | RoomForRuns
     | LeftReady
 )
-
-JOB_FAILED, JOB_RETRIED, JOB_LOST = RunFailed(), JobRetried(), JobLost()
 
 
 class Subscriber(Protocol):

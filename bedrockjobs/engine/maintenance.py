@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from functools import partial
 from math import inf
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock, StandingClock, after_seconds, moment_of, timestamp, timestamp_ms
@@ -34,13 +34,13 @@ from bedrockjobs.store.peers import SharedUnit, Watch
 
 
 class Minutes(Protocol):
-    """The counters of the current minute."""
+    """The counters of the current minute, and those of earlier ones that are not yet written."""
 
-    def closing(self, minute: str) -> Sequence[int] | None:
-        """Return the counters of the minute that ends, to be written; None if there are none."""
+    def to_write(self, minute: str) -> Sequence[tuple[Any, ...]]:
+        """Return some rows of the table ``stats`` to be written when ``minute`` has begun."""
 
-    def begin_minute(self, minute: str) -> None:
-        """Reset the counters for a new minute."""
+    def begin_minute(self, minute: str, written: int) -> None:
+        """Count ``minute`` from now on, if it is not the current one; drop the first rows, now written."""
 
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,9 @@ class Done:
     clean_more: bool = False
     """Whether one transaction could not delete everything past its retention."""
     minute: str | None = None
-    """The minute that began, if any."""
+    """The current minute if it began, or if counters were written."""
+    stats: int = 0
+    """How many rows of counters were written."""
     ahead_s: float | None = None
     """How far the date is ahead of the monotonic clock, if the clock was set."""
     set_back: tuple[str, list[int]] | None = None
@@ -94,6 +96,8 @@ class Maintenance:
         self._workers = workers
         self._minutes = minutes
         self._minute = ""
+        self._all_written = True
+        """Whether there are no counters to write until the next minute."""
         self._clock = clock
         self.since = timestamp_ms(clock.now())
         """When this server started."""
@@ -406,19 +410,21 @@ class Maintenance:
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Record that the server is alive, and the last minute's counters, along with another write."""
-        if context.now[:16] != self._minute[:16]:
-            self._note_minute(context, done)
+        self._note_counts(context, done)
         if self._clock.monotonic() >= self._seen_at:
             context.unit.set_seen(context.now)
             # Interval for recording that the server is alive, which is done together with other writes.
             self._seen_at = self._clock.monotonic() + 10.0
 
-    def _note_minute(self, context: Context, done: Done) -> None:
-        minute = f"{context.now[:16]}:00"
-        counts = self._minutes.closing(minute)
-        if counts is not None:
-            context.unit.records.add_minute(self._minute, counts)
-        done.minute = minute
+    def _note_counts(self, context: Context, done: Done) -> None:
+        """Record some counters of minutes that are over."""
+        if self._all_written and context.now[:16] == self._minute[:16]:
+            return
+        done.minute = f"{context.now[:16]}:00"
+        rows = () if self._engine.tight else self._minutes.to_write(done.minute)
+        if rows:
+            context.unit.records.add_stats(rows)
+            done.stats = len(rows)
 
     def committed(self, done: Done) -> None:
         """Apply what was committed to the state in memory."""
@@ -442,7 +448,8 @@ class Maintenance:
             self._before, self._to_plan = done.set_back
         if done.minute is not None:
             self._minute = done.minute
-            self._minutes.begin_minute(done.minute)
+            self._all_written = not done.stats
+            self._minutes.begin_minute(done.minute, done.stats)
 
 
 def _expire_later(context: Context, job: Job, delay_s: float) -> None:
@@ -532,8 +539,7 @@ class SharedMaintenance(Maintenance):
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Record the last minute's counters, along with another write."""
-        if context.now[:16] != self._minute[:16]:
-            self._note_minute(context, done)
+        self._note_counts(context, done)
 
     def as_before(self) -> bool:
         """Return False: other servers may have changed something."""

@@ -102,9 +102,9 @@ class FilteredUnit:
         """Return a job unless it is hidden."""
         return None if job_id in self._jobs else self._unit.shown(job_id)
 
-    def delete_plain(self, job_id: int) -> bool:
-        """Remove a job unless it is hidden."""
-        return job_id not in self._jobs and self._unit.delete_plain(job_id)
+    def delete_plain(self, job_id: int) -> str | None:
+        """Remove a job unless it is hidden; return its name, or None if it stays."""
+        return None if job_id in self._jobs else self._unit.delete_plain(job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:
         """Return the first jobs of a name, or none if the name is hidden."""

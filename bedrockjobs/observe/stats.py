@@ -1,17 +1,18 @@
-"""Statistics: counts per minute for charts, written once a minute, and measurements for ``/metrics``.
+"""Statistics: counts per minute for charts, in total and by name, and measurements for ``/metrics``.
 
-Charts may lack the last minute before a crash; nothing else depends on it.
+A minute is written after it is over. Charts may lack the last minute before a crash; nothing else depends on
+it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from bedrockjobs.base.clock import moment_of
+from bedrockjobs.base.config import STATS_AT_ONCE, STATS_NAMES_MAX, STATS_PENDING_MAX
 from bedrockjobs.engine.events import (
     JobLost,
     JobRetried,
@@ -44,6 +45,9 @@ RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
 LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 """Bucket bounds of the delay of a run after its tick, in whole seconds."""
 
+SPAN_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600, 10_800, 36_000)
+"""Bucket bounds of waits and durations in the counters of a name: two for each power of ten, so
+that a percentile can be estimated."""
 
 LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Bucket bounds of delays of the event loop, which should stay below a tenth of a second."""
@@ -130,38 +134,52 @@ class Measurements:
             self.late_s.add(event.late_s)
 
 
-@dataclass(slots=True)
-class Minute:
-    """The counts of one minute, in the column order of the table ``stats``."""
-
-    minute: str = ""
-    """``YYYY-MM-DD HH:MM:00``; empty before anything happened."""
-    created: int = 0
-    taken: int = 0
-    finished: int = 0
-    failed: int = 0
-    retried: int = 0
-    lost: int = 0
-    waits: int = 0
-    """Takes whose wait was measured: one per transaction."""
-    wait_ms: int = 0
-    """Total wait of these takes, since the jobs were due."""
-
-    def counts(self) -> tuple[int, ...]:
-        """Return the counts without the minute."""
-        return tuple(getattr(self, field.name) for field in fields(self)[1:])
-
-
 JOBS_DONE = ("created", "taken", "finished", "failed", "retried", "lost")
-"""The counts of jobs, which come first in a minute."""
+"""The counts of jobs, which come first in the counters of a name."""
+
+CREATED, TAKEN, FINISHED, FAILED, RETRIED, LOST = range(len(JOBS_DONE))
+
+WAITS, TOOK = (slice(first, first + len(SPAN_S) + 1) for first in (LOST + 1, LOST + 2 + len(SPAN_S)))
+"""The buckets of waits and durations in the counters of a name."""
+
+STEP_MINUTE, STEP_HOUR = 60, 3_600
+"""The steps of rows, in seconds."""
+
+ALL = ""
+"""The name in the rows of all names together."""
+
+StatsRow = tuple[Any, ...]
+"""A row of the table ``stats``: name, step, timestamp, the counts of ``JOBS_DONE``, the buckets of ``WAITS``
+and of ``TOOK``, and the depth of the queue, or None if unknown."""
+
+
+def _zeros() -> list[int]:
+    return [0] * TOOK.stop
 
 
 class Stats:
-    """The counts of the current minute, and totals since the start."""
+    """The counters of the current minute, the rows of earlier ones to be written, and totals since the start.
+
+    Each hour, ``STATS_NAMES_MAX`` names have counters of their own: those with the most jobs when they first
+    appear.
+    """
 
     def __init__(self) -> None:
-        self.open = Minute()
-        self._before = self.open.counts()
+        self.depths: Mapping[str, int] | None = None
+        """The number of queued jobs by name, as counted in the current minute; None if they were not."""
+        self._minute = ""
+        self._all = _zeros()
+        self._names: dict[str, list[int]] = {}
+        self._rest = _zeros()
+        """The counters of names for which there is no room."""
+        self._hour = ""
+        self._names_of_hour: set[str] = set()
+        """The names with counters of their own in this hour."""
+        self._pending: list[StatsRow] = []
+        self._before = _zeros()
+        """The counters of the earlier minutes since the start."""
+
+    # --- counting ------------------------------------------------------------------------------------------
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handlers of events."""
@@ -169,48 +187,104 @@ class Stats:
             JobsCreated: self._created,
             JobsTaken: self._taken,
             JobsFinished: self._finished,
-            RunFailed: self._failed,
-            JobRetried: self._retried,
-            JobLost: self._lost,
+            RunFailed: lambda event: self._count(FAILED, event.name),
+            JobRetried: lambda event: self._count(RETRIED, event.name),
+            JobLost: lambda event: self._count(LOST, event.name),
+            RunEnded: self._ended,
         }
 
+    def _of(self, name: str) -> list[int]:
+        """Return the counters of a name in the current minute, to be changed."""
+        if name in self._names:
+            return self._names[name]
+        if len(self._names) >= 10 * STATS_NAMES_MAX:
+            return self._rest
+        counters = self._names[name] = _zeros()
+        return counters
+
+    def _count(self, place: int, name: str) -> None:
+        self._all[place] += 1
+        self._of(name)[place] += 1
+
     def _created(self, event: JobsCreated) -> None:
-        self.open.created += event.jobs
+        names, of = self._names.get, self._of
+        for name in event.names:
+            (names(name) or of(name))[CREATED] += 1
+        self._all[CREATED] += len(event.names)
 
     def _finished(self, event: JobsFinished) -> None:
-        self.open.finished += event.jobs
-
-    def _failed(self, _: RunFailed) -> None:
-        self.open.failed += 1
-
-    def _retried(self, _: JobRetried) -> None:
-        self.open.retried += 1
-
-    def _lost(self, _: JobLost) -> None:
-        self.open.lost += 1
+        names, of = self._names.get, self._of
+        for name in event.names:
+            (names(name) or of(name))[FINISHED] += 1
+        self._all[FINISHED] += len(event.names)
 
     def _taken(self, event: JobsTaken) -> None:
-        """Count taken jobs, and the wait of the first one in each transaction."""
-        minute = self.open
-        minute.taken += event.jobs
-        if event.due:
-            minute.waits += 1
-            wait_s = (moment_of(event.at) - moment_of(event.due)).total_seconds()
-            minute.wait_ms += max(int(wait_s * 1_000), 0)
+        """Count taken jobs and their waits; jobs that were created together often have the same wait."""
+        names, of, together, at = self._names.get, self._of, self._all, moment_of(event.at)
+        before, bucket = "", 0
+        for name, due in event.jobs:
+            counters = names(name) or of(name)
+            counters[TAKEN] += 1
+            if due:
+                if due != before:
+                    wait_s, before = (at - moment_of(due)).total_seconds(), due
+                    bucket = WAITS.start + bisect_left(SPAN_S, wait_s)
+                counters[bucket] += 1
+                together[bucket] += 1
+        together[TAKEN] += len(event.jobs)
 
-    def closing(self, minute: str) -> tuple[int, ...] | None:
-        """Return the counts to write when ``minute`` begins, or None if all are zero."""
-        counts = self.open.counts()
-        return counts if self.open.minute != minute and any(counts) else None
-
-    def begin_minute(self, minute: str) -> None:
-        """Start counting a new minute."""
-        self._before = self._totals()
-        self.open = Minute(minute)
+    def _ended(self, event: RunEnded) -> None:
+        self._count(TOOK.start + bisect_left(SPAN_S, event.took_s), event.name)
 
     def since_start(self) -> dict[str, int]:
-        """Return the counts of jobs since the start, by name."""
-        return dict(zip(JOBS_DONE, self._totals(), strict=False))
+        """Return the counts of jobs since the start, by kind."""
+        sums = (one + other for one, other in zip(self._before, self._all, strict=True))
+        return dict(zip(JOBS_DONE, sums, strict=False))
 
-    def _totals(self) -> tuple[int, ...]:
-        return tuple(one + other for one, other in zip(self._before, self.open.counts(), strict=True))
+    # --- minutes that are over -----------------------------------------------------------------------------
+
+    def to_write(self, minute: str) -> list[StatsRow]:
+        """Return the oldest rows to write when ``minute`` has begun: as many as one transaction should."""
+        rows = self._pending if minute == self._minute else [*self._pending, *self._rows()]
+        return rows[: max(STATS_AT_ONCE, len(rows) // 10)]
+
+    def begin_minute(self, minute: str, written: int = 0) -> None:
+        """Count ``minute`` from now on, if it is not the current one; drop the first rows, now written."""
+        if minute != self._minute:
+            self._pending += self._rows()
+            self._before = [one + other for one, other in zip(self._before, self._all, strict=True)]
+            self._minute, self._all, self._names, self.depths = minute, _zeros(), {}, None
+        del self._pending[:written]
+        del self._pending[:-STATS_PENDING_MAX]
+
+    def _rows(self) -> list[StatsRow]:
+        """Return the rows of the current minute, those of all names together first."""
+        if not any(self._all):
+            return []
+        if self._hour != self._minute[:13]:
+            self._hour, self._names_of_hour = self._minute[:13], set()
+        depths, names = self.depths, self._names_of_hour
+        rows = self._rows_of(ALL, self._all, None if depths is None else sum(depths.values()))
+        for name in sorted(self._names, key=lambda name: sum(self._names[name][: LOST + 1]), reverse=True):
+            if name in names or len(names) < STATS_NAMES_MAX:
+                names.add(name)
+                rows += self._rows_of(
+                    name, self._names[name], None if depths is None else depths.get(name, 0)
+                )
+        return rows
+
+    def _rows_of(self, name: str, counters: list[int], depth: int | None) -> list[StatsRow]:
+        return [
+            (name, step, at, *counters, depth)
+            for step, at in ((STEP_MINUTE, self._minute), (STEP_HOUR, f"{self._minute[:13]}:00:00"))
+        ]
+
+    def unwritten(self, names: Container[str]) -> list[StatsRow]:
+        """Return the rows of some names that are not written, including those of the current minute."""
+        rows = [row for row in self._pending if row[0] in names]
+        now = {name: counters for name, counters in self._names.items() if name in names}
+        if ALL in names:
+            now[ALL] = self._all
+        for name, counters in now.items():
+            rows += self._rows_of(name, counters, None)
+        return rows

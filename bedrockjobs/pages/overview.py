@@ -1,30 +1,29 @@
 """The overview page: problems, current counts, and throughput over the last hour, day or week.
 
-Counts are bounded by the views, and charts come from per-minute statistics, so no table is counted.
+Counts are bounded by the views, and charts come from counters, so no table is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.clock import moment_of, timestamp
+from bedrockjobs.base.clock import moment_of
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.commands import overview as overview_command
-from bedrockjobs.commands.overview import OverviewReply
+from bedrockjobs.commands.overview import OverviewReply, QueueHistoryReply, QueueStep
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.site import HEADERS, NEEDED, Pages, Site
 from bedrockjobs.views.problems import short
 
-RANGES = {"1h": (3_600, 60), "24h": (86_400, 600), "7d": (604_800, 3_600)}
-"""Ranges of the charts: their length and step in seconds (60, 144, 168 steps)."""
+RANGES = ("15m", "1h", "24h", "7d", "30d")
+"""Ranges of the charts, of ``HISTORY_RANGES``."""
 
-STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour"}
+STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour", 14_400: "per 4 hours"}
 """Names of the steps, for titles."""
 
 PLACES: dict[str, tuple[str, dict[str, str]]] = {
@@ -61,7 +60,8 @@ _OF_SEVERAL = {
 }
 """What a row says of several problems of a kind."""
 
-_SERIES = ("created", "taken", "finished", "failed", "retried", "lost")
+_SERIES = tuple(name for name in QueueStep.model_fields if name != "at")
+"""The series of a chart."""
 
 
 class Notice(NamedTuple):
@@ -94,9 +94,8 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the overview."""
     chosen = _range(request)
     reply = await site.views.standings.overview(ahead=False)
-    rows = await _steps(site, chosen) if site.caller.scope is None else []
-    sums = {name: sum(row[name] for row in rows) for name in _SERIES}
-    problems = _problems(reply, sums, chosen)
+    history = None if site.caller.scope is not None else await site.views.histories.of_all(chosen)
+    problems = _problems(reply, 0 if history is None else history.total.lost, chosen)
     return await site.show(
         request,
         "overview.html",
@@ -106,24 +105,31 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
         needs=_folded(problems),
         summary=_status(problems),
         needed=NEEDED,
-        sums=sums,
-        ranges=tuple(RANGES),
+        sums=None if history is None else history.total,
+        ranges=RANGES,
         chosen=chosen,
-        step=STEPS[RANGES[chosen][1]],
+        step=None if history is None else STEPS[history.step],
     )
 
 
 async def chart(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the data of a chart: arrays of equal length, the first of Unix times."""
-    rows = await _steps(site, _range(request))
-    series: dict[str, list[Any]] = {"at": [int(moment_of(row["minute"]).timestamp()) for row in rows]}
-    for name in (*_SERIES, "wait_ms"):
-        series[name] = [row[name] for row in rows]
+    """Return the data of the charts of a name, or of all names together."""
+    chosen, name = _range(request), request.query.get("name")
+    histories = site.views.histories
+    history = await (histories.of_name(name, chosen) if name else histories.of_all(chosen))
     headers = {**HEADERS, "Cache-Control": "no-store"}
-    return web.Response(text=dump(series), content_type="application/json", headers=headers)
+    return web.Response(text=dump(arrays(history)), content_type="application/json", headers=headers)
 
 
 PAGES: Pages = (("/ui/", overview), ("/ui/chart", chart))
+
+
+def arrays(history: QueueHistoryReply) -> dict[str, list[Any]]:
+    """Return a history as arrays of equal length, the first of Unix times."""
+    return {
+        "at": [int(moment_of(step.at).timestamp()) for step in history.steps],
+        **{name: [getattr(step, name) for step in history.steps] for name in _SERIES},
+    }
 
 
 def _range(request: web.Request) -> str:
@@ -131,24 +137,6 @@ def _range(request: web.Request) -> str:
     if chosen not in RANGES:
         raise BadArguments("Malformed range", f"range: expected one of {', '.join(RANGES)}")
     return chosen
-
-
-async def _steps(site: Site, chosen: str) -> list[dict[str, Any]]:
-    """Return a row for each step of a range, including empty ones, oldest first."""
-    back_s, step_s = RANGES[chosen]
-    now = int(site.now().timestamp())
-    first = now - now % step_s - back_s + step_s
-    rows = await site.views.stats(_timestamp(first), step_s)
-    by_minute = {row["minute"]: row for row in rows}
-    nothing = {**dict.fromkeys(_SERIES, 0), "wait_ms": None}
-    return [
-        by_minute.get(_timestamp(at), {"minute": _timestamp(at), **nothing})
-        for at in range(first, now + 1, step_s)
-    ]
-
-
-def _timestamp(at: int) -> str:
-    return timestamp(datetime.fromtimestamp(at, UTC))
 
 
 def _counts(reply: OverviewReply) -> dict[str, tuple[int, bool]]:
@@ -168,11 +156,11 @@ def _counts(reply: OverviewReply) -> dict[str, tuple[int, bool]]:
     return {name: (getattr(reply, name), name in reply.more) for name in names}
 
 
-def _problems(reply: OverviewReply, sums: dict[str, int], chosen: str) -> list[Notice]:
+def _problems(reply: OverviewReply, lost: int, chosen: str) -> list[Notice]:
     """Return problems before notices, and lost runs among the problems."""
     problems = [_shown(problem) for problem in reply.problems]
-    if sums["lost"]:
-        runs = "1 run was" if sums["lost"] == 1 else f"{number(sums['lost'])} runs were"
+    if lost:
+        runs = "1 run was" if lost == 1 else f"{number(lost)} runs were"
         sentence = f"{runs} lost in the last {chosen}: a worker fell silent."
         problems.append(Notice("lost", "", "problem", sentence, "ui/failures", {}))
     return sorted(problems, key=lambda problem: problem.weight != "problem")

@@ -233,8 +233,8 @@ class Unit(Protocol):
     def delete(self, job_id: int) -> None:
         """Delete a job."""
 
-    def delete_plain(self, job_id: int) -> bool:
-        """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted.
+    def delete_plain(self, job_id: int) -> str | None:
+        """Delete a RUNNING job if nothing else is needed to finish it; return its name, else None.
 
         That is the case for most jobs: no repeat, parent, run, lane or memory, and no job in the table has
         children.

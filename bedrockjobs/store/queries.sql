@@ -52,7 +52,7 @@ DELETE FROM jobs WHERE jobID IN ({rows});
 -- name: delete_plain_job
 -- Delete a running job if nothing else is needed to finish it: it has no run to close and no options.
 DELETE FROM jobs WHERE jobID = ? AND state = 'RUNNING' AND repeat = '' AND parentJobID = 0 AND lane = ''
-    AND runID = 0 AND options = '{}' AND memory = '{}';
+    AND runID = 0 AND options = '{}' AND memory = '{}' RETURNING CAST(name AS BLOB);
 
 -- name: heads_of_name
 -- The first queued jobs of one name in the order of takes, due or not.

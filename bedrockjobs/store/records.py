@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Protocol
 
 from bedrockjobs.base.background import yield_to_loop
@@ -16,12 +17,13 @@ from bedrockjobs.base.clock import after_seconds, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
+    HOURS_KEPT_S,
     JOB_ID_MAX,
+    MINUTES_KEPT_S,
     NAMES_RUNS_MAX,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
     SEEN_MAX,
-    STATS_KEPT_S,
     TICK_ROWS_MAX,
     UNIQUE_KEY_AGE_S_MIN,
 )
@@ -60,6 +62,9 @@ from bedrockjobs.job.rows import (
 from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.statements import RECORDS
 
+_STEP = itemgetter(0, 1, 2)
+"""The primary key of a row of counters."""
+
 _PACED = "paced "
 """Prefix of the key in ``meta`` for the starts of a limit; its pattern follows."""
 
@@ -80,6 +85,9 @@ EXAMINED_MAX = 1_000
 
 INSERTED_AT_ONCE = 1_000
 """Rows of a workflow inserted before others get a turn: some milliseconds."""
+
+STATS_NAMES_EXAMINED = 100
+"""Names whose old counters are deleted in one transaction: of each, those of an hour, a row a minute."""
 
 MEASURED_MAX = 10
 """Maximum number of tick histories measured in one transaction: each has up to a thousand rows."""
@@ -140,6 +148,7 @@ class Records:
         self._walk: _NewestFirst | None = None
         """An unfinished scan of runs with retention limits."""
         self._events_after = 0
+        self._stats_after = ""
         """The event where cleaning by age continues; 0: from the start."""
         self._events_walk: _NewestFirst | None = None
         """An unfinished scan of events with size limits."""
@@ -602,9 +611,9 @@ class Records:
 
     # --- statistics --------------------------------------------------------------------------------------
 
-    def add_minute(self, minute: str, counts: Sequence[int]) -> None:
-        """Insert the counters of a minute, in column order."""
-        self._execute(self._sql["add_minute"], (minute, *counts))
+    def add_stats(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Add counters to those of their names and steps; rows have all columns, in order."""
+        self._executemany(self._sql["add_stats"], sorted(rows, key=_STEP))  # all servers lock in this order
 
     # --- events ------------------------------------------------------------------------------------------
 
@@ -715,15 +724,26 @@ class Records:
         more = self._drop_unique_keys(now) or more
         more = self._drop_workflows(now) or more
         self._execute(self._sql["trim_events"], (EVENTS_KEPT_MAX,))
-        self._execute(self._sql["trim_minutes"], (after_seconds(timestamp(moment), -STATS_KEPT_S),))
         self._execute(self._sql["trim_logins"], (timestamp(moment),))
         audit_before = after_seconds(timestamp(moment), -self._settings.keep_audit_s)
         self._execute(self._sql["trim_audit"], (audit_before, CLEANED_MAX))
+        more = self._drop_stats(timestamp(moment)) or more
         more = self._drop_limited_runs(now) or more
         more = self._drop_events(now) or more
         more = self._drop_large_events(now) or more
         self._cleaned = (self._drop_ticks(self._cleaned[0], now), self._drop_output(self._cleaned[1], now))
         return more or any(self._cleaned)
+
+    def _drop_stats(self, now: str) -> bool:
+        """Delete old counters of some names; return whether there are more names."""
+        after = self._stats_after
+        names = [row[0] for row in self._execute(self._sql["names_in_stats"], (after, STATS_NAMES_EXAMINED))]
+        for step, kept_s in ((60, MINUTES_KEPT_S), (3_600, HOURS_KEPT_S)):
+            before = after_seconds(now, -kept_s)
+            rows = [(name, step, before) for name in ("", *names)]
+            self._executemany(self._sql["trim_stats"], rows)
+        self._stats_after = names[-1] if len(names) == STATS_NAMES_EXAMINED else ""
+        return bool(self._stats_after)
 
     def _drop_limited_runs(self, now: str) -> bool:
         """Delete runs beyond the limits of their names, newest first; return whether there are more.

@@ -351,19 +351,46 @@ INSERT INTO drains (worker, by, since) VALUES (?, ?, ?)
 -- Let a worker take jobs again.
 DELETE FROM drains WHERE worker = ?;
 
--- name: add_minute
--- Add the counters of a minute to those that another server may have stored.
-INSERT INTO stats (minute, created, taken, finished, failed, retried, lost, waits, waitMs)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (minute) DO UPDATE SET created = stats.created + excluded.created,
-        taken = stats.taken + excluded.taken, finished = stats.finished + excluded.finished,
-        failed = stats.failed + excluded.failed, retried = stats.retried + excluded.retried,
-        lost = stats.lost + excluded.lost, waits = stats.waits + excluded.waits,
-        waitMs = stats.waitMs + excluded.waitMs;
+-- name: add_stats
+-- Add the counters of a name in one step to those that are stored.
+INSERT INTO stats (
+        name, step, at, created, taken, finished, failed, retried, lost, wait0, wait1, wait2, wait3, wait4,
+        wait5, wait6, wait7, wait8, wait9, wait10, wait11, wait12, wait13, wait14, took0, took1, took2, took3,
+        took4, took5, took6, took7, took8, took9, took10, took11, took12, took13, took14, depth
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (name, step, at) DO UPDATE SET
+        created = stats.created + excluded.created, taken = stats.taken + excluded.taken,
+        finished = stats.finished + excluded.finished, failed = stats.failed + excluded.failed,
+        retried = stats.retried + excluded.retried, lost = stats.lost + excluded.lost,
+        wait0 = stats.wait0 + excluded.wait0, wait1 = stats.wait1 + excluded.wait1,
+        wait2 = stats.wait2 + excluded.wait2, wait3 = stats.wait3 + excluded.wait3,
+        wait4 = stats.wait4 + excluded.wait4, wait5 = stats.wait5 + excluded.wait5,
+        wait6 = stats.wait6 + excluded.wait6, wait7 = stats.wait7 + excluded.wait7,
+        wait8 = stats.wait8 + excluded.wait8, wait9 = stats.wait9 + excluded.wait9,
+        wait10 = stats.wait10 + excluded.wait10, wait11 = stats.wait11 + excluded.wait11,
+        wait12 = stats.wait12 + excluded.wait12, wait13 = stats.wait13 + excluded.wait13,
+        wait14 = stats.wait14 + excluded.wait14, took0 = stats.took0 + excluded.took0,
+        took1 = stats.took1 + excluded.took1, took2 = stats.took2 + excluded.took2,
+        took3 = stats.took3 + excluded.took3, took4 = stats.took4 + excluded.took4,
+        took5 = stats.took5 + excluded.took5, took6 = stats.took6 + excluded.took6,
+        took7 = stats.took7 + excluded.took7, took8 = stats.took8 + excluded.took8,
+        took9 = stats.took9 + excluded.took9, took10 = stats.took10 + excluded.took10,
+        took11 = stats.took11 + excluded.took11, took12 = stats.took12 + excluded.took12,
+        took13 = stats.took13 + excluded.took13, took14 = stats.took14 + excluded.took14,
+        depth = coalesce(excluded.depth, stats.depth);
 
--- name: trim_minutes
--- Delete old counters.
-DELETE FROM stats WHERE minute < ?;
+-- name: names_in_stats
+-- The first names with counters after one, by one seek each.
+WITH RECURSIVE found (name) AS (
+    SELECT min(name) FROM stats WHERE name > ?
+    UNION ALL
+    SELECT (SELECT min(name) FROM stats WHERE name > found.name) FROM found WHERE found.name IS NOT NULL
+)
+SELECT name FROM found WHERE name IS NOT NULL LIMIT ?;
+
+-- name: trim_stats
+-- Delete the old counters of a name.
+DELETE FROM stats WHERE name = ? AND step = ? AND at < ?;
 
 -- name: add_event
 -- Insert an event.

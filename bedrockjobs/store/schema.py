@@ -24,7 +24,7 @@ from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksu
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
 
-VERSION = 9
+VERSION = 10
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
@@ -36,6 +36,7 @@ REBUILT = {
     6: (),
     7: (),
     8: (),
+    9: (),
 }
 """The tables to rebuild when migrating from a version. Views, triggers and indexes are always recreated."""
 
@@ -111,7 +112,8 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
     connection.execute(
         "PRAGMA legacy_alter_table = ON"
     )  # otherwise views of others would refer to the old tables
-    for table in (*tables, *(("output",) if lines else ())):
+    minutes = any(row[1] == "minute" for row in connection.execute("PRAGMA table_info(stats)"))  # before 10
+    for table in (*tables, *(("output",) if lines else ()), *(("stats",) if minutes else ())):
         connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
     connection.execute("PRAGMA legacy_alter_table = OFF")
     there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -127,6 +129,9 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         ).rowcount
         copied += count if table == "jobs" else 0
         connection.execute(f"DROP TABLE old_{table}")
+    if minutes:
+        connection.execute(_COPY_STATS)
+        connection.execute("DROP TABLE old_stats")
     what = f": {copied} jobs were copied" if "jobs" in tables else ""
     messages = [f"The database was migrated from schema version {found} to {VERSION}{what}."]
     if lines:
@@ -143,6 +148,13 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
     _add_fingerprints(connection)
     return tuple(messages)
 
+
+_COPY_STATS = (
+    "INSERT INTO stats SELECT '', 3600, substr(minute, 1, 13) || ':00:00', sum(created), sum(taken),"
+    " sum(finished), sum(failed), sum(retried), sum(lost), ZEROS NULL"
+    " FROM old_stats GROUP BY substr(minute, 1, 13)"
+).replace("ZEROS", "0, " * 30)
+"""Versions before 10 counted by minute only, and all names together."""
 
 _ADD_CHUNK = (
     "INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes)"

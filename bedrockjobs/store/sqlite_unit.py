@@ -404,13 +404,15 @@ class SQLiteUnit:
         self._rows.drop(job_id)
         self.ready.drop(job_id)
 
-    def delete_plain(self, job_id: int) -> bool:
-        """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted."""
+    def delete_plain(self, job_id: int) -> str | None:
+        """Delete a RUNNING job if nothing else is needed to finish it; return its name, else None."""
         if self.records.keep_finished_s or (self._facts.any_family is not False and self._facts.families()):
-            return False
+            return None
         job = self._rows.get(job_id)
         if job is None:  # reading it would cost more than the conditions, which the statement has too
-            return self._execute(SQL["delete_plain_job"], (job_id,)).rowcount == 1
+            for (name,) in self._execute(SQL["delete_plain_job"], (job_id,)).fetchall():
+                return str(name, "utf-8", "replace")
+            return None
         plain = (
             job.state == "RUNNING"
             and not (job.repeat or job.parent_job_id or job.lane or job.run_id)
@@ -419,7 +421,7 @@ class SQLiteUnit:
         if plain:
             self._deferred.delete(job_id)
             self._rows.drop(job_id)
-        return plain
+        return job.name if plain else None
 
     # --- queries -----------------------------------------------------------------------------------------
 

@@ -59,6 +59,9 @@ VISIBLE_ROW = (
 VISIBLE = f"(:visible IS NULL OR {VISIBLE_ROW})"
 """Scope of the caller: a JSON array of patterns, null for all; it is unpacked once."""
 
+_SPANS = ", ".join(f"{span}{bucket}" for span in ("wait", "took") for bucket in range(15))
+STATS = f"stats.name, step, at, created, taken, finished, failed, retried, lost, {_SPANS}, depth"
+
 RUN_FILTERS = f"{HAS_STATUS} AND (:worker IS NULL OR worker = :worker) AND {ERROR_NAMES}"
 
 
@@ -112,6 +115,7 @@ MARKS = {
     "run": RUN,
     "visible": VISIBLE,
     "run_filters": RUN_FILTERS,
+    "stats": STATS,
     "kept": f"(:kept IS NULL OR ({KEPT}))",
     "moment": MOMENT,
     "no_job_failed": NO_JOB_FAILED,

@@ -87,10 +87,10 @@ SELECT {event} FROM events WHERE seq > :after
     AND (:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
     ORDER BY seq LIMIT :limit;
 
--- name: minutes
--- The counters of each minute.
-SELECT minute, created, taken, finished, failed, retried, lost, waits, waitMs FROM stats WHERE minute >= :since
-    ORDER BY minute LIMIT :limit;
+-- name: stats
+-- The counters of some names in each step since a time, oldest first.
+SELECT {stats} FROM json_each(:names) AS names CROSS JOIN stats
+    WHERE stats.name = names.value AND stats.step = :step AND stats.at >= :since ORDER BY stats.at, stats.name LIMIT :limit;
 
 -- name: tokens
 -- The tokens, by name.

@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from bedrockjobs.base.clock import Clock, moment_of, timestamp, timestamp_ms
+from bedrockjobs.base.clock import Clock, timestamp_ms
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     JOB_ID_MAX,
@@ -45,6 +44,7 @@ from bedrockjobs.commands import (
     Query,
     QueryRun,
     QueryWorkflow,
+    QueueHistory,
     ReadOutput,
     Reply,
     TickReply,
@@ -68,6 +68,7 @@ from bedrockjobs.views.overview import OverviewBuilder
 from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.render import filter_of, in_scope, name_range, prefix_of_all, visible_pattern
 from bedrockjobs.views.schedules import RUNS_EXAMINED, TickOutcomes, standing_of, words_of
+from bedrockjobs.views.series import Histories
 from bedrockjobs.views.states import Families, States
 
 _P = TypeVar("_P")
@@ -173,6 +174,7 @@ class Views:
         self.queues = Queues(reader, self._presence, clock, scope)
         self.folder = NameTree(reader, self.queues, clock, scope)
         self.standings = OverviewBuilder(reader, self.queues, self.find, clock, self.settings, scope)
+        self.histories = Histories(reader, self._stats, clock, scope)
         self.explainer = Explainer(reader, self.queues, scope)
         self.states = States(reader, scope, data=data)
         self.families = Families(reader, scope, data=data)
@@ -348,36 +350,6 @@ class Views:
     async def _events(self, command: Events) -> Answer:
         page = await self.events(command)
         return Answer(f'{{"events":[{",".join(render.event(row) for row in page.events)}]}}')
-
-    # --- statistics --------------------------------------------------------------------------------------
-
-    async def stats(self, since: str, bucket_s: int) -> list[dict[str, Any]]:
-        """Return throughput since a timestamp, in buckets of whole minutes, oldest first. Raises Forbidden.
-
-        Each bucket has ``minute`` (its timestamp), the counts created, taken, finished, failed, retried and
-        lost, and ``wait_ms``: the mean time from due to taken, or None if no job was taken.
-        """
-        if self._scope is not None:
-            raise Forbidden(detail="statistics are not available for tokens limited to some names")
-        # Maximum number of minutes in a chart: a little over a week.
-        rows = (await self._reader.view("minutes", {"since": since}, 12_000)).rows
-        unwritten = self._stats.open
-        rows = [*rows, (unwritten.minute, *unwritten.counts())] if unwritten.minute >= since else rows
-        step = max(bucket_s // 60, 1) * 60
-        sums: dict[int, list[int]] = {}
-        for minute, *counts in rows:
-            at = int(moment_of(minute).timestamp())
-            before = sums.setdefault(at - at % step, [0] * len(counts))
-            sums[at - at % step] = [one + other for one, other in zip(before, counts, strict=True)]
-        names = ("created", "taken", "finished", "failed", "retried", "lost")
-        return [
-            {
-                "minute": timestamp(datetime.fromtimestamp(at, UTC)),
-                **dict(zip(names, counts, strict=False)),
-                "wait_ms": counts[-1] / counts[-2] if counts[-2] else None,
-            }
-            for at, counts in sorted(sums.items())
-        ]
 
     # --- jobs, runs and schedules ------------------------------------------------------------------------
 
@@ -588,6 +560,10 @@ class Views:
     @handles(ListQueues)
     async def _list_queues(self, command: ListQueues) -> Answer:
         return _encoded(await self.standings.queues(command))
+
+    @handles(QueueHistory)
+    async def _queue_history(self, command: QueueHistory) -> Answer:
+        return _encoded(await self.histories.of_name(command.name, command.range))
 
     @handles(ListPauses)
     async def _list_pauses(self, _: ListPauses) -> Answer:

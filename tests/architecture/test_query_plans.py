@@ -134,7 +134,8 @@ RECORDS_INTENDED = {
     "delete_pause": ("pauses", "PRIMARY KEY"),
     "delete_drain": ("drains", "PRIMARY KEY"),
     "trim_events": ("events", BY_ID),
-    "trim_minutes": ("stats", "PRIMARY KEY"),
+    "trim_stats": ("stats", "PRIMARY KEY"),
+    "names_in_stats": ("stats", "PRIMARY KEY"),
     "use_token": ("tokens", "PRIMARY KEY"),
     "delete_token": ("tokens", "PRIMARY KEY"),
     "delete_login": ("logins", "PRIMARY KEY"),
@@ -180,7 +181,7 @@ RECORDS_NO_SEEK = {
     "put_pause",
     "put_drain",
     "add_event",
-    "add_minute",
+    "add_stats",
     "all_pauses",
     "count_running",
     "events_of_runs",  # all 100,000 events: 10 ms for a command that is given once a year

@@ -198,6 +198,7 @@ CALLED: dict[str, str] = {
     "failure seen": "--run {failed}",
     "failure show": "{fingerprint}",
     "queue explain": "{queued}",
+    "queue history": "{name}",
     "queue list": "",
     "queue pause": "{name}",
     "queue resume": "{paused}",

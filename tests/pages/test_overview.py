@@ -267,7 +267,7 @@ async def test_a_chart_says_what_each_point_is_by_pointer_and_by_keys(site: Site
     await page.keyboard.press("End")
     await page.keyboard.press("Shift+Tab")
     await expect(tip).to_be_hidden()
-    await page.locator('[data-series="wait_ms"]').hover()
-    await expect(page.locator('[data-series="wait_ms"] .tip')).to_contain_text(
-        re.compile(": wait \N{EN DASH}$")
+    await page.locator('[data-series^="wait_p50"]').hover()
+    await expect(page.locator('[data-series^="wait_p50"] .tip')).to_contain_text(
+        re.compile(": median \N{EN DASH}, 95 % \N{EN DASH}$")
     )

@@ -160,7 +160,9 @@ class History:
 
 BESIDE = (
     "WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n LIMIT 9)"
-    " INSERT INTO stats SELECT '2026-01-05 10:0' || n || ':00', n, 2, 3, 4, 5, 6, 7, 8 FROM n",
+    " INSERT INTO stats SELECT v.column1, v.column2, '2026-01-05 10:0' || n || ':00', n, 2, 3, 4, 5, 6, "
+    + "n, 1, 0, " * 10
+    + "7 FROM n CROSS JOIN (VALUES ('mail', 60), ('mail', 3600), ('é', 60)) AS v",
     "INSERT INTO drains VALUES ('w3', 'me', '2026-01-05 10:00:00'), ('w9', '', '2026-01-05 10:00:00')",
     "INSERT INTO pauses VALUES ('z*', 'me', '', '2026-01-05 10:00:00', '2026-01-05 13:00:00')",
     "UPDATE jobs SET lane = 'for w1' WHERE lane = '' AND state = 'QUEUED' AND jobID % 3 = 0",

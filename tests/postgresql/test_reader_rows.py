@@ -136,7 +136,11 @@ GIVEN: dict[str, list[Axis]] = {
     "unique_key_of": [JOBS],
     "adjacent_runs": [each("runID", *range(1, 120))],
     "name_of_run": [each("runID", *range(1, 120))],
-    "minutes": [each("since", "", "2026-01-05 10:04:00", "2027")],
+    "stats": [
+        each("names", "[]", '["mail"]', '["é", "mail", "nobody"]'),
+        each("step", 60, 3_600),
+        each("since", "", "2026-01-05 10:04:00", "2027"),
+    ],
     "find_any": [*SEARCH, PATTERN],
     "find_aside": [*SEARCH, PATTERN],
     "find_named": [*SEARCH, NAME],
@@ -396,7 +400,7 @@ async def test_answers_of_query_are_equal(form: str, readers: tuple[SQLiteReader
         f"SELECT {statements.COLUMNS} FROM jobs ORDER BY jobID",
         f"SELECT {statements.RUN} FROM runs ORDER BY runID",
         f"SELECT {statements.EVENT} FROM events ORDER BY seq",
-        "SELECT * FROM stats ORDER BY minute",
+        "SELECT * FROM stats ORDER BY name, step, at",
         "SELECT * FROM ticks ORDER BY jobID, tick",
         "SELECT state, count(*) AS n, sum(priority) AS total, max(nextRun) AS latest FROM jobs GROUP BY state"
         " ORDER BY state",

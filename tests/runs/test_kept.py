@@ -8,9 +8,9 @@ from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     HISTORY_DEFAULT,
     KEYS_KEPT_S,
+    MINUTES_KEPT_S,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
-    STATS_KEPT_S,
 )
 from bedrockjobs.store.records import CLEANED_MAX, COUNTED_MAX
 from tests.runs.rig import Site
@@ -178,26 +178,27 @@ async def test_minutes_are_counted(site: Site) -> None:
     await site.silence(46)
     await site.end("RetryJob", await site.take("a"))
     assert job["jobID"] == 3
-    assert await site.select("SELECT * FROM stats WHERE minute > '2026-11-21 03:30'") == []
+    total = "SELECT * FROM stats WHERE name = '' AND step = 60 AND at > '2026-11-21 03:30'"
+    assert await site.select(total) == []
     await site.until_time("2026-11-21 03:32:00")
     await site.create("b")
-    (row,) = await site.select("SELECT * FROM stats WHERE minute > '2026-11-21 03:30'")
-    assert (row["minute"], row["created"], row["taken"]) == ("2026-11-21 03:31:00", 3, 4)
+    (row,) = await site.select(total)
+    assert (row["at"], row["created"], row["taken"]) == ("2026-11-21 03:31:00", 3, 4)
     assert (row["finished"], row["failed"], row["retried"], row["lost"]) == (1, 1, 1, 1)
-    assert row["waits"] == 4
-    assert 4_000 <= row["waitMs"] <= 8_000
+    assert sum(row[f"wait{bucket}"] for bucket in range(15)) == 4
+    assert row["wait5"] >= 2, "three of them waited for 2 s or less"
 
 
 async def test_old_minutes_go(site: Site) -> None:
     await site.create("a")
     await site.later(60)
     await site.create("a")
-    await clean(site, STATS_KEPT_S - 120)
-    assert len(await site.select("SELECT * FROM stats")) >= 1
-    before = (await site.select("SELECT min(minute) AS first FROM stats"))[0]["first"]
+    await clean(site, MINUTES_KEPT_S - 120)
+    assert len(await site.select("SELECT * FROM stats WHERE step = 60")) >= 1
+    before = (await site.select("SELECT min(at) AS first FROM stats WHERE step = 60"))[0]["first"]
     await clean(site, 200)
-    left = await site.select("SELECT minute FROM stats")
-    assert before not in [row["minute"] for row in left]
+    left = await site.select("SELECT at FROM stats WHERE step = 60")
+    assert before not in [row["at"] for row in left]
 
 
 async def test_a_restart_does_not_make_the_history_longer(site: Site) -> None:

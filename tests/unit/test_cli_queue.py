@@ -81,3 +81,36 @@ def test_pause_and_resume_are_the_same_in_both_groups(group: str, fake: FakeServ
     assert run(group, "resume", "a*", "--by", "ann").stdout == "Resumed a*.\n"
     assert fake.wired[0] == ("PauseJobs", {"name": "a*", "reason": "disks", "by": "ann"})
     assert fake.wired[-1] == ("ResumeJobs", {"name": "a*", "by": "ann"})
+
+
+def step(at: str, **counts: Any) -> dict[str, Any]:
+    """Return a step of a history, in which by default nothing happened."""
+    nothing = dict.fromkeys(("created", "taken", "finished", "failed", "retried", "lost"), 0)
+    unknown = dict.fromkeys(("waitP50", "waitP95", "tookP50", "tookP95", "depth"))
+    return {"at": at, **nothing, **unknown, **counts}
+
+
+def test_a_history_shows_the_steps_in_which_something_happened(fake: FakeServer) -> None:
+    busy = step(
+        "2026-11-21 09:59:00",
+        created=1200,
+        taken=3,
+        waitP50=0.02,
+        waitP95=90,
+        tookP50=1.5,
+        tookP95=2,
+        depth=7,
+    )
+    steps = [step("2026-11-21 09:58:00"), busy, step("2026-11-21 10:00:00", lost=1)]
+    total = {key: value for key, value in busy.items() if key not in ("at", "depth")}
+    answer = {"name": "mail/a", "step": 60, "total": {**total, "lost": 1}, "steps": steps}
+    fake.will("QueueHistory", answer, answer, {**answer, "steps": [steps[0]]})
+    lines = run("queue", "history", "mail/a", "--range", "15m").stdout.splitlines()
+    assert sent(fake, "QueueHistory") == [{"name": "mail/a", "range": "15m"}]
+    assert cells(lines[0])[1:8] == ["new", "taken", "finished", "failed", "retried", "lost", "wait"]
+    assert cells(lines[1])[1:7] == ["0", "0", "0", "0", "0", "1"]
+    assert cells(lines[2])[1:] == ["1,200", "3", "0", "0", "0", "0", "0.02s · 1m30s", "1.5s · 2s", "7"]
+    assert ["lost", "1"] in [cells(line) for line in lines[3:]], "the sums follow"
+    assert json.loads(run("queue", "history", "mail/a", "-o", "json").stdout) == steps[::-1]
+    nothing = run("queue", "history", "mail/a")
+    assert (nothing.stdout, nothing.stderr) == ("", "Nothing happened to jobs of mail/a in that time.\n")

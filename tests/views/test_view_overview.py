@@ -12,7 +12,8 @@ import pytest
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ListQueues, Overview
-from bedrockjobs.observe.stats import Minute
+from bedrockjobs.engine.events import JobsCreated
+from bedrockjobs.observe.stats import JOBS_DONE
 from bedrockjobs.views import name_tree, queues
 from bedrockjobs.views.problems import PROBLEMS_MAX, SPACE_LOW_BYTES
 from bedrockjobs.views.queues import COUNTED_MAX
@@ -433,15 +434,24 @@ async def test_the_schedules_that_fire_next(table: Table) -> None:
     ]
 
 
-async def test_minutes_in_buckets(table: Table) -> None:
+async def test_counters_in_steps(table: Table) -> None:
     for minute, created in (("03:00", 1), ("03:01", 2), ("03:05", 4)):
-        counts = {"taken": 1, "finished": 1, "failed": 0, "retried": 0, "lost": 0, "waits": 2, "waitMs": 30}
-        table.add("stats", minute=f"2026-11-21 {minute}:00", created=created, **counts)
-    table.stats.open = Minute("2026-11-21 03:06:00", created=8)
-    found = await table.views.stats("2026-11-21 03:00:00", 300)
-    assert [(row["minute"], row["created"], row["wait_ms"]) for row in found] == [
-        ("2026-11-21 03:00:00", 3, 15.0),
-        ("2026-11-21 03:05:00", 12, 15.0),
+        counts = dict.fromkeys(
+            [*JOBS_DONE[1:], *(f"{span}{at}" for span in ("wait", "took") for at in range(15))], 0
+        )
+        at = f"2026-11-21 {minute}:00"
+        table.add("stats", **{"name": "", "step": 60, "at": at, "created": created, **counts, "wait3": 2})
+    table.stats.begin_minute("2026-11-21 03:06:00")
+    table.stats.event_handlers()[JobsCreated](JobsCreated(["a"] * 8))
+    found = await table.views.histories.of_all("6h")
+    assert found.step == 300
+    shown = [(step.at, step.created, step.wait_p95) for step in found.steps if step.created]
+    assert shown == [("2026-11-21 03:00:00", 3, 0.28), ("2026-11-21 03:05:00", 12, 0.28)]
+    assert [step.created for step in (await table.views.histories.of_all("1h")).steps if step.created] == [
+        1,
+        2,
+        4,
+        8,
     ]
-    assert len(await table.views.stats("2026-11-21 03:01:00", 60)) == 3
-    assert [row["wait_ms"] for row in await table.views.stats("2026-11-21 03:06:00", 60)] == [None]
+    last = (await table.views.histories.of_name("a", "15m")).total
+    assert (last.created, last.wait_p50) == (0, None), "that was 23 minutes ago"

@@ -41,6 +41,8 @@ PARAMETERS: dict[str, Any] = {
     "command": None,
     "visible": None,
     "state": None,
+    "names": '["a"]',
+    "step": 60,
 }
 
 SEEKS = {
@@ -94,7 +96,7 @@ SEEKS = {
         "runs USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
         "runs USING INDEX runsByJob (jobID=?)",
     },
-    "minutes": {"stats USING PRIMARY KEY (minute>?)"},
+    "stats": {"stats USING PRIMARY KEY (name=? AND step=? AND at>?)"},
     "ticks": {
         "jobs USING INTEGER PRIMARY KEY (rowid=?)",
         "ticks USING PRIMARY KEY (jobID=? AND tick<?) LEFT-JOIN",
@@ -133,8 +135,9 @@ SEEKS = {
 ON_EMPTY = {"newest_event": [(0,)], "workflows_counted": [(0,)]}
 """Rows that a view returns from an empty database."""
 
-SORTS = {"runs_of_names"}
-"""Of many names the newest runs: sorted within the index, one page of numbers at the most is kept."""
+SORTS = {"runs_of_names", "stats"}
+"""Of many names the newest runs: sorted within the index, one page of numbers at the most is kept. Of some
+names a bounded number of counters."""
 
 SCANS = {
     "schedules": {"pauses"},
@@ -146,6 +149,7 @@ SCANS = {
     "use_of_runs": {"found"},
     "use_of_output": {"found"},
     "use_of_ticks": {"found"},
+    "stats": {"names"},
 }
 """What is looked through: people pause few patterns, few log in, and of much only a part is counted."""
 

@@ -33,10 +33,6 @@ class Context:
     """The principal of the current command, if it matters."""
     by = ""
     """The name of the token of the current command, or empty."""
-    created = taken = finished = 0
-    """Jobs created, taken and finished in this transaction."""
-    due = ""
-    """When the first taken job was due."""
 
     def __init__(
         self,
@@ -68,6 +64,12 @@ class Context:
         The context is not in this list: a reference cycle would keep each transaction until garbage
         collection.
         """
+        self.created: list[str] = []
+        """The name of each job created in this transaction."""
+        self.taken: list[tuple[str, str]] = []
+        """The name of each job taken, and when it was due."""
+        self.finished: list[str] = []
+        """The name of each job finished."""
         self.outcomes: list[tuple[Any, Answer | CommandError]] = []
         """Submissions with their replies, to be sent after the commit."""
         self.events: list[Event] = []
@@ -80,7 +82,7 @@ class Context:
         if self.created:
             self.emit(JobsCreated(self.created))
         if self.taken:
-            self.emit(JobsTaken(self.taken, self.due, self.now_ms))
+            self.emit(JobsTaken(self.taken, self.now_ms))
         if self.finished:
             self.emit(JobsFinished(self.finished))
 
@@ -118,19 +120,24 @@ class Context:
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
-    def mark(self) -> tuple[int, int, int, int, int, str]:
+    def mark(self) -> tuple[int, int, int, int, int]:
         """Return the number of events, replies and counted jobs."""
-        return len(self.events), len(self.outcomes), self.created, self.taken, self.finished, self.due
+        return len(self.events), len(self.outcomes), len(self.created), len(self.taken), len(self.finished)
 
-    def undo(self, mark: tuple[int, int, int, int, int, str]) -> None:
+    def undo(self, mark: tuple[int, int, int, int, int]) -> None:
         """Discard the events, replies and counts since a mark."""
-        events, outcomes, self.created, self.taken, self.finished, self.due = mark
+        events, outcomes, created, taken, finished = mark
         del self.events[events:]
         del self.outcomes[outcomes:]
+        del self.created[created:]
+        del self.taken[taken:]
+        del self.finished[finished:]
 
     def forget(self) -> None:
         """Discard all events, replies and counts."""
-        self.created = self.taken = self.finished = 0
+        self.created.clear()
+        self.taken.clear()
+        self.finished.clear()
         self.events.clear()
         self.outcomes.clear()
 

@@ -39,7 +39,7 @@ _JSON = {True: "true", False: "false"}
 def create_job(context: Context, command: CreateJob) -> Answer:
     """Create a job; reply with its jobID."""
     job_id, created = _create(context, command, jsontext.Merging())
-    context.created += 1
+    context.created.append(command.name)
     if command.unique_key is not None:
         return Answer(f'{{"jobID":{job_id},"created":{_JSON[created]}}}')
     return Answer(f'{{"jobID":{job_id}}}')
@@ -53,7 +53,7 @@ def create_jobs(context: Context, command: CreateJobs) -> Answer:
     for spec in in_slices(command.jobs):
         check_amount(context, until)
         found.append(_create(context, spec, merging))
-    context.created += len(found)
+    context.created += [spec.name for spec in command.jobs]
     job_ids = f'"jobIDs":[{",".join(str(job_id) for job_id, _ in found)}]'
     if any(spec.unique_key is not None for spec in command.jobs):
         return Answer(f'{{{job_ids},"created":[{",".join(_JSON[created] for _, created in found)}]}}')

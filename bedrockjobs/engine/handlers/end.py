@@ -13,7 +13,7 @@ from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
-from bedrockjobs.engine.events import JOB_FAILED, JOB_RETRIED
+from bedrockjobs.engine.events import JobRetried, RunFailed
 from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.create import check_amount
@@ -37,7 +37,6 @@ def finish_job(context: Context, command: FinishJob) -> Answer:
     """Finish a run, and take the next job if ``thenGet`` asks for one."""
     then_names(command)
     _finish(context, command.job_id, command.data, command.run_id, command.exit_code)
-    context.finished += 1
     return then_get(context, command, command.job_priority)
 
 
@@ -55,19 +54,17 @@ def finish_jobs(context: Context, command: FinishJobs) -> Answer:
         except CommandError as error:
             code, reason = error.code, error.reason
         results.append(f'{{"jobID":{spec.job_id},"code":{code},"reason":{quoted(reason)}}}')
-    context.finished += len(command.jobs)
     return then_get_jobs(context, command, f'"results":[{",".join(results)}]')
 
 
 def _finish(
     context: Context, job_id: int, data: str | None, run_id: int | None, exit_code: int | None
 ) -> None:
-    if (
-        run_id is None
-        and (data is None or '"mockRequest"' not in data)
-        and context.unit.delete_plain(job_id)  # lifecycle.QUICK_FINISH
-    ):
-        return
+    if run_id is None and (data is None or '"mockRequest"' not in data):
+        name = context.unit.delete_plain(job_id)  # lifecycle.QUICK_FINISH
+        if name is not None:
+            context.finished.append(name)
+            return
     job = existing(context, job_id)
     check_run(job, run_id)
     event: Transition = "finish"
@@ -77,6 +74,7 @@ def _finish(
         event = "finish mocked"
     parent = families.live_parent(context, job)
     check_mark(job, data)
+    context.finished.append(job.name)
     if job.run_id:
         runs.close(context, job, "success", exit_code=exit_code, result=data or "")
     if context.unit.has_children(job_id):
@@ -172,7 +170,7 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
             _queue_again(context, job, changed, command, "retry")
             if job.run_id and not command.snoozed:
                 context.note("retried", name=job.name, job_id=job.job_id, run_id=job.run_id)
-    context.emit(JOB_RETRIED)
+    context.emit(JobRetried(job.name))
     return then_get(context, command, None)
 
 
@@ -307,7 +305,7 @@ def fail_job(context: Context, command: FailJob) -> Answer:
     else:
         final = command.final or status in ("terminated", "killed")
         after_failure(context, failed, final=final, delay_s=command.delay, retries=command.retries)
-    context.emit(JOB_FAILED)
+    context.emit(RunFailed(job.name))
     return then_get(context, command, command.job_priority)
 
 

@@ -20,7 +20,7 @@ from bedrockjobs.base.errors import DamagedData
 from bedrockjobs.base.fingerprints import line_of, shortened
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.commands import MarkSeen
-from bedrockjobs.engine.events import JOB_LOST, JOB_RETRIED, RunForgotten
+from bedrockjobs.engine.events import JobLost, JobRetried, RunForgotten
 from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.runs import value_or
@@ -58,7 +58,7 @@ def after_failure(
         next_run=after_seconds(context.now_ms, backoff_s(job, count) if delay_s is None else delay_s),
     )
     context.save(placed(again))
-    context.emit(JOB_RETRIED)
+    context.emit(JobRetried(job.name))
     _record(context, "retried", job, memory.error or "")
 
 
@@ -218,7 +218,7 @@ def lose_run(context: Context, job: Job, status: str, error: str) -> None:
     if job.memory.cancelled:
         stopped(context, job)
         return
-    context.emit(JOB_LOST)
+    context.emit(JobLost(job.name))
     memory = job.memory._replace(error=error, overtime=0)
     losses = memory.losses + 1
     if (

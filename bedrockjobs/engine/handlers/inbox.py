@@ -137,7 +137,7 @@ def _fail(context: Context, row: InboxRow, error: CommandError) -> None:
     job = _row_of(context, row, data=_data_of(row)).noting(error=text, failed=True)
     context.unit.insert(lifecycle.move(job, "break"))
     context.unit.records.put_fingerprint("job", row.job_id, fingerprint_of(text))
-    context.created += 1
+    context.created.append(row.name)
     context.note("failed", name=row.name, job_id=row.job_id, by=row.by, detail=text)
 
 

@@ -93,7 +93,7 @@ def _begun(context: Context, job: Job, host: str) -> Job:
     assert names is not None
     runs.open_run(context, after, TakeRequest(names, worker=PING_WORKER, host=host), job.data)
     ticks.enter_fired(context, after, after.run_id, caught_up=caught_up)
-    context.taken += 1
+    context.taken.append((job.name, ""))
     return after
 
 

@@ -113,7 +113,7 @@ def _create(command: CreateJob) -> Act:
             return None
         job_id = unit.new_job_id()
         unit.insert(_new(Job, (context.now, job_id, state, name, context.now_ms, "", "", data, *rest)))
-        context.created += 1
+        context.created.append(name)
         return Answer(f'{{"jobID":{job_id}}}')
 
     return act
@@ -143,7 +143,7 @@ def _create_unique(command: CreateJob, field: OpenField) -> Act | None:
             unit.return_job_id(job_id)
             return None
         unit.insert(_new(Job, (context.now, job_id, state, name, now, "", "", its_data, *rest)))
-        context.created += 1
+        context.created.append(name)
         return Answer(f'{{"jobID":{job_id},"created":true}}')
 
     return act
@@ -155,9 +155,10 @@ def _finish(command: FinishJob) -> Act | None:
     request = None if names is None else request_of(command, names, command.job_priority, 1, "then")
 
     def act(context: Context, job_id: int) -> Answer | None:
-        if not context.unit.delete_plain(job_id):  # lifecycle.QUICK_FINISH
+        name = context.unit.delete_plain(job_id)  # lifecycle.QUICK_FINISH
+        if name is None:
             return None
-        context.finished += 1
+        context.finished.append(name)
         return Answer() if request is None else take.after_end(context, request, waiting=waiting)
 
     return act

@@ -223,8 +223,7 @@ def _taken_plain(context: Context, request: TakeRequest, job: Job) -> Answer:
     """Take a plain job for a request without a worker."""
     after = lifecycle.after_take(job, context.now, 0)  # lifecycle.QUICK_TAKE
     context.unit.claim(after)
-    context.due = context.due or job.next_run
-    context.taken += 1
+    context.taken.append((job.name, job.next_run))
     body = render(job)
     return Answer(body if request.shape == "job" else _answered(request, [body]), (Taken(job, after),))
 
@@ -236,8 +235,7 @@ def _shown(context: Context, request: TakeRequest, taken: Taken) -> str:
 def _handed_out(
     context: Context, request: TakeRequest, taken: Sequence[Taken], bodies: Sequence[str]
 ) -> Answer:
-    context.due = context.due or taken[0].before.next_run
-    context.taken += len(taken)
+    context.taken += [(before.name, before.next_run) for before, _ in taken]
     return Answer(bodies[0] if request.shape == "job" else _answered(request, bodies), taken)
 
 

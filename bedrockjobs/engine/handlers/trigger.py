@@ -165,7 +165,7 @@ def run_again(context: Context, command: RunAgain) -> Answer:
     else:
         job = _new_job_from(context, run, context.unit.records.input_of(run.run_id))
         context.unit.insert(job)
-        context.created += 1
+        context.created.append(job.name)
     detail = f"run {run.run_id} again"
     context.note("triggered", name=job.name, job_id=job.job_id, by=command.by, detail=detail)
     return Answer(jsontext.dump({"jobID": job.job_id, "pending": pending}))

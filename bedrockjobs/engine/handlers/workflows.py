@@ -262,7 +262,7 @@ def _add(
     records = context.unit.records
     added = list(rows.values())
     records.add_workflow_jobs(added, edges)
-    context.created += len(added)
+    context.created += [row.name for row in added]
     if known:
         workflow = workflow._replace(open=workflow.open + len(added))
         for job, before in doomed:

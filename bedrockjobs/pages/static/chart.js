@@ -1,10 +1,14 @@
-// The charts of the overview: data from the server, drawn by uPlot in the colours of the theme. A tooltip shows
+// Charts: data from the server, drawn by uPlot in the colours of the theme. A tooltip shows
 // the values of a point, by pointer or, in a focused chart, by arrow keys.
 (() => {
   "use strict";
   const looks = {
     created: { tone: "--active", dash: [] }, finished: { tone: "--good", dash: [6, 3] },
-    failed: { tone: "--bad", dash: [2, 3] }, wait_ms: { tone: "--active", dash: [], name: "wait" },
+    failed: { tone: "--bad", dash: [2, 3] }, depth: { tone: "--active", dash: [] },
+    wait_p50: { tone: "--active", dash: [], name: "median", sparse: true },
+    wait_p95: { tone: "--soft", dash: [6, 3], name: "95 %", sparse: true },
+    took_p50: { tone: "--active", dash: [], name: "median", sparse: true },
+    took_p95: { tone: "--soft", dash: [6, 3], name: "95 %", sparse: true },
   };
   const drawn = new Map();
 
@@ -73,9 +77,7 @@
     const answer = await fetch(place.dataset.chart);
     if (!answer.ok) return null;
     const found = await answer.json();
-    const unit = Number(place.dataset.unit || 1);
-    const series = place.dataset.series.split(" ");
-    return [found.at, ...series.map((name) => found[name].map((value) => (value === null ? null : value * unit)))];
+    return [found.at, ...place.dataset.series.split(" ").map((name) => found[name])];
   }
 
   function plot(place, data) {
@@ -99,7 +101,7 @@
         {},
         ...series.map((name) => ({
           label: looks[name].name || name, stroke: colour(looks[name].tone), width: 2, dash: looks[name].dash,
-          points: { show: name === "wait_ms" },
+          points: { show: Boolean(looks[name].sparse) },
         })),
       ],
     };

@@ -304,15 +304,25 @@ CREATE TABLE seen (
 );
 
 CREATE TABLE stats (
-    minute   text   COLLATE "C" NOT NULL PRIMARY KEY,
+    name     text   COLLATE "C" NOT NULL,
+    step     bigint NOT NULL,
+    at       text   COLLATE "C" NOT NULL,
     created  bigint NOT NULL,
     taken    bigint NOT NULL,
     finished bigint NOT NULL,
     failed   bigint NOT NULL,
     retried  bigint NOT NULL,
     lost     bigint NOT NULL,
-    waits    bigint NOT NULL,
-    waitMs   bigint NOT NULL
+    wait0 bigint NOT NULL, wait1 bigint NOT NULL, wait2 bigint NOT NULL, wait3 bigint NOT NULL,
+    wait4 bigint NOT NULL, wait5 bigint NOT NULL, wait6 bigint NOT NULL, wait7 bigint NOT NULL,
+    wait8 bigint NOT NULL, wait9 bigint NOT NULL, wait10 bigint NOT NULL, wait11 bigint NOT NULL,
+    wait12 bigint NOT NULL, wait13 bigint NOT NULL, wait14 bigint NOT NULL, took0 bigint NOT NULL,
+    took1 bigint NOT NULL, took2 bigint NOT NULL, took3 bigint NOT NULL, took4 bigint NOT NULL,
+    took5 bigint NOT NULL, took6 bigint NOT NULL, took7 bigint NOT NULL, took8 bigint NOT NULL,
+    took9 bigint NOT NULL, took10 bigint NOT NULL, took11 bigint NOT NULL, took12 bigint NOT NULL,
+    took13 bigint NOT NULL, took14 bigint NOT NULL,
+    depth    bigint,
+    PRIMARY KEY (name, step, at)
 );
 
 -- State of the servers: crashPatterns (a JSON array), the last heartbeat of any server (seen), the last
@@ -372,6 +382,6 @@ CREATE TABLE workers (
     quiet     boolean NOT NULL
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch, version) VALUES (1, 9);
-INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '9'),
+INSERT INTO control (epoch, version) VALUES (1, 10);
+INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '10'),
     ('lockSalt', gen_random_uuid()::text);

@@ -23,7 +23,7 @@ from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
 log = logging.getLogger(__name__)
 
-VERSION = 9
+VERSION = 10
 """The version of ``schema.postgresql.sql`` and of this server; the same as on SQLite."""
 
 
@@ -53,10 +53,11 @@ STEPS: tuple[Step, ...] = (
     Step(7, 6, _read("step_7.sql")),
     Step(8, 6, _read("step_8.sql")),
     Step(9, 9, _read("step_9.sql")),
+    Step(10, 10, _read("step_10.sql")),
 )
 """All steps since version 4, the first for PostgreSQL. Version 5 added tokens, which older servers would not
 check. Version 6 changed the advisory lock keys. Version 9 added workflows, which older servers would end jobs
-of without starting the next."""
+of without starting the next. Version 10 counts by name, in a table that older servers could not write."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest tested version with generated columns, pipelines and security fixes."""

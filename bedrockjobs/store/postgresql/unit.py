@@ -548,21 +548,21 @@ class PostgreSQLUnit:
         self._rows.remove(job_id)
         self._update_caches(before, None)
 
-    def delete_plain(self, job_id: int) -> bool:
-        """Delete a RUNNING job if nothing else is needed to finish it; return whether it was deleted."""
+    def delete_plain(self, job_id: int) -> str | None:
+        """Delete a RUNNING job if nothing else is needed to finish it; return its name, else None."""
         job = self._found(job_id)
-        plain = (
-            job is not None
-            and job.state == "RUNNING"
-            and not (job.repeat or job.parent_job_id or job.lane or job.run_id)
-            and job.options_json == job.memory_json == "{}"
-            and not self.records.keep_finished_s
-            and job_id not in self._rows.parental
-        )
-        if plain:
-            self._rows.remove(job_id)
-            self._update_caches(job, None)
-        return plain
+        if (
+            job is None
+            or job.state != "RUNNING"
+            or (job.repeat or job.parent_job_id or job.lane or job.run_id)
+            or not job.options_json == job.memory_json == "{}"
+            or self.records.keep_finished_s
+            or job_id in self._rows.parental
+        ):
+            return None
+        self._rows.remove(job_id)
+        self._update_caches(job, None)
+        return job.name
 
     def _write(self, job: Job, before: Job | None) -> None:
         self._rows.write(job)

@@ -155,3 +155,8 @@ SELECT found.fingerprint, found.status, found.name, found.runID, found.ended, fo
             AND {no_job_failed} ORDER BY runID DESC LIMIT :members
     ) AS found LEFT JOIN seen ON seen.kind = 'run' AND seen.number = found.runID
     ORDER BY found.runID DESC LIMIT :limit;
+
+-- name: stats
+-- The counters of some names in each step since a time, oldest first.
+SELECT {stats} FROM json_array_elements_text(:names::json) AS asked (value) JOIN stats
+    ON stats.name = asked.value AND stats.step = :step AND stats.at >= :since ORDER BY stats.at, stats.name LIMIT :limit;

@@ -1,0 +1,141 @@
+"""The history of names: counts, waits, durations and depth, step by step.
+
+Statistics write them minute by minute (``bedrockjobs.observe.stats``); what is not yet written is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import Clock, moment_of, timestamp
+from bedrockjobs.base.errors import Forbidden
+from bedrockjobs.base.principal import Scope
+from bedrockjobs.commands.overview import HISTORY_RANGES, QueueCounts, QueueHistoryReply, QueueStep
+from bedrockjobs.observe.stats import (
+    ALL,
+    JOBS_DONE,
+    SPAN_S,
+    STEP_HOUR,
+    STEP_MINUTE,
+    TOOK,
+    WAITS,
+    Stats,
+    StatsRow,
+)
+from bedrockjobs.store.base import Reader
+from bedrockjobs.views.render import in_scope
+
+ROWS_MAX = 100_000
+"""Rows read at once: 50 names with 1,440 minutes each fit in."""
+
+_COUNTS = slice(3, 3 + TOOK.stop)
+"""The counts in a row of the table."""
+
+
+class _Step(NamedTuple):
+    """The sums of one step."""
+
+    counts: list[int]
+    depth: int | None
+
+
+class Histories:
+    """Reads the series of names, within a scope."""
+
+    def __init__(self, reader: Reader, stats: Stats, clock: Clock, scope: Scope | None = None) -> None:
+        """Read from ``reader``, and from ``stats`` what this server has not written yet."""
+        self._reader = reader
+        self._stats = stats
+        self._clock = clock
+        self._scope = scope
+
+    async def of_all(self, chosen: str) -> QueueHistoryReply:
+        """Return the history of all names together; raises Forbidden within a scope."""
+        if self._scope is not None:
+            raise Forbidden(detail="statistics are not available for tokens limited to some names")
+        return await self.of_name(ALL, chosen)
+
+    async def of_name(self, name: str, chosen: str) -> QueueHistoryReply:
+        """Return the history of a name over one of ``HISTORY_RANGES``."""
+        length_s, step_s = HISTORY_RANGES[chosen]
+        first, last = self._ends(length_s, step_s)
+        steps: dict[int, _Step] = {}
+        for row in await self._rows([name], first, STEP_HOUR if step_s % STEP_HOUR == 0 else STEP_MINUTE):
+            at = _seconds(row[2])
+            at -= at % step_s
+            found = steps.get(at)
+            counts = row[_COUNTS] if found is None else _sum((found.counts, row[_COUNTS]))
+            depth = row[-1] if row[-1] is not None or found is None else found.depth
+            steps[at] = _Step(list(counts), depth)
+        nothing = _Step([0] * TOOK.stop, None)
+        return QueueHistoryReply(
+            name=name,
+            step=step_s,
+            total=QueueCounts.model_validate(_counts(_sum(step.counts for step in steps.values()))),
+            steps=[
+                QueueStep.model_validate({"at": _timestamp(at), "depth": step.depth, **_counts(step.counts)})
+                for at in range(first, last, step_s)
+                for step in (steps.get(at, nothing),)
+            ],
+        )
+
+    def _ends(self, length_s: int, step_s: int) -> tuple[int, int]:
+        """Return the first second of a range that ends now, and the one after its last step."""
+        now = int(self._clock.now().timestamp())
+        last = now - now % step_s + step_s
+        return last - length_s, last
+
+    async def _rows(self, names: Sequence[str], first: int, step: int) -> list[StatsRow]:
+        """Return the rows of names since a time, those not yet written last."""
+        shown = [name for name in names if in_scope(self._scope, name)]
+        since = _timestamp(first)
+        parameters = {"names": jsontext.dump(shown), "step": step, "since": since}
+        rows = (await self._reader.view("stats", parameters, ROWS_MAX)).rows
+        unwritten = [row for row in self._stats.unwritten(shown) if row[1] == step and row[2] >= since]
+        return [*rows, *unwritten]
+
+
+def _sum(rows: Iterable[Sequence[int]]) -> list[int]:
+    sums = [0] * TOOK.stop
+    for row in rows:
+        sums = [one + other for one, other in zip(sums, row, strict=True)]
+    return sums
+
+
+def _counts(counts: Sequence[int]) -> dict[str, int | float | None]:
+    waits, took = counts[WAITS], counts[TOOK]
+    return {
+        **dict(zip(JOBS_DONE, counts, strict=False)),
+        "wait_p50": quantile(waits, 0.5),
+        "wait_p95": quantile(waits, 0.95),
+        "took_p50": quantile(took, 0.5),
+        "took_p95": quantile(took, 0.95),
+    }
+
+
+def quantile(buckets: Sequence[int], part: float) -> float | None:
+    """Return an estimate of a quantile in seconds from the buckets of ``SPAN_S``; None if all are empty.
+
+    It is interpolated within its bucket. Beyond the last bound, it is that bound.
+    """
+    left = part * sum(buckets)
+    if not left:
+        return None
+    for below, above, count in zip((0.0, *SPAN_S), SPAN_S, buckets, strict=False):
+        if left <= count:
+            within = left / count
+            exact = above * within if not below else below * (above / below) ** within
+            return float(f"{exact:.2g}")
+        left -= count
+    return float(SPAN_S[-1])
+
+
+def _seconds(text: str) -> int:
+    return int(moment_of(text).timestamp())
+
+
+def _timestamp(at: int) -> str:
+    return timestamp(datetime.fromtimestamp(at, UTC))
