@@ -1,6 +1,7 @@
 """The agent: pulls jobs into free slots, runs and reports them, and shuts down gracefully.
 
-One waiting GetJobs requests jobs for all free slots; nothing is prefetched.
+One waiting GetJobs requests jobs for all free slots. Reports prefetch the next ones, and if runs are short
+some ahead of a free slot (``run.slots``).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -23,6 +25,7 @@ from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Outbox, Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.loop_client import LoopProcesses
+from bedrock_worker.run.slots import Slots
 from bedrock_worker.run.watchdog_client import WatchdogClient
 from bedrockjobs.base.config import JOBS_PER_GET_MAX
 from bedrockjobs.base.errors import CommandError
@@ -91,6 +94,8 @@ class Agent:
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
         self._loops = LoopProcesses(self._watchdog)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
+        self._places = Slots(self._slots), Slots(lambda: options.async_slots)
+        """Those for processes of their own, and those on the loop."""
         self._file = None if options.version_watch is None else VersionWatch(options.version_watch)
         self._runs: set[JobRun] = set()
         self._outputs: set[LiveOutput] = set()
@@ -146,6 +151,8 @@ class Agent:
         """Take no more jobs and exit: gracefully on the first call, at once on the second."""
         self._signals += 1
         self._stopping.set()
+        for places in self._places:
+            places.close()
         event(logging.INFO, "stopping" if self._signals == 1 else "stopping at once", running=len(self._runs))
         self._changed.set()
 
@@ -283,9 +290,9 @@ class Agent:
         return OK
 
     def _takes_left(self) -> int:
-        """Return how many jobs may still be taken, or the number of slots if there is no limit."""
+        """Return how many jobs may still be taken."""
         taken_max = self._options.jobs_max
-        return self._slots_total if taken_max is None else taken_max - self._taken
+        return sys.maxsize if taken_max is None else taken_max - self._taken
 
     def _requestable(self, left: int) -> tuple[int, tuple[str, ...]]:
         """Return how many of ``left`` jobs to request now, and by which name patterns.
@@ -311,8 +318,20 @@ class Agent:
             return False
         fetching = sum(then.expects for then in self._thens if then.on_loop == on_loop)
         slots = self._options.async_slots if on_loop else self._slots()
+        slots += self._places[on_loop].ahead()
         running = len(self._on_loop) if on_loop else len(self._tasks) - len(self._on_loop)
         return self._pulling[on_loop] + fetching < slots and running <= slots
+
+    def _wanted_ahead(self, on_loop: bool) -> int:
+        """Return how many jobs a report should fetch beyond those of free slots."""
+        ahead = self._places[on_loop].ahead()
+        if not ahead or self._signals or self._outdated or self._quiet or self._drained:
+            return 0
+        slots = self._options.async_slots if on_loop else self._slots()
+        running = len(self._on_loop) if on_loop else len(self._tasks) - len(self._on_loop)
+        fetching = sum(then.requested_ahead for then in self._thens)
+        left = self._takes_left() - max(self._pulling) - self._prefetched()
+        return max(0, min(slots + ahead - running - self._pulling[on_loop] - fetching, left))
 
     def _prefetched(self) -> int:
         """Return the number of jobs that are fetched with reports and have not started."""
@@ -354,7 +373,12 @@ class Agent:
             return None
         output = LiveOutput(self._server, job)
         then = ThenGet(
-            self._options, lambda: self._names_of(on_loop), lambda: self._wants_another(on_loop), on_loop
+            self._options,
+            lambda: self._names_of(on_loop),
+            lambda: self._wants_another(on_loop),
+            on_loop,
+            lambda: self._wanted_ahead(on_loop),
+            lambda job: self._start_run(job, asyncio.get_running_loop().time()),
         )
         self._outputs.add(output)
         self._thens.add(then)
@@ -364,7 +388,7 @@ class Agent:
         )
         self._heartbeats.add(run, taken_at)
         try:
-            report = await self._performed(run)
+            report = await self._performed(run, self._places[on_loop])
             if report is None:
                 output.abandon()
             left = None if report is None else await self._reporter.deliver(report, then, after=output.finish)
@@ -406,8 +430,10 @@ class Agent:
         self._later.discard(task)
         self._changed.set()
 
-    async def _performed(self, run: JobRun) -> Report | None:
-        """Run the command of a job."""
+    async def _performed(self, run: JobRun, places: Slots) -> Report | None:
+        """Run the command of a job, once there is a slot for it."""
+        if not await places.enter(run):
+            return run.not_begun()
         self._runs.add(run)
         try:
             return await run.perform()
@@ -415,6 +441,7 @@ class Agent:
             LOG.exception("job=%d run=%s failed inside the worker", run.job.job_id, run.job.run_id)
             return try_again(run.job)
         finally:
+            places.leave(run)
             self._runs.discard(run)
             if self._winding_down:
                 self._changed.set()

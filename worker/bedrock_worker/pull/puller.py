@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from bedrockjobs.client import AsyncClient, backoff_s
 from bedrockjobs.commands import Command, Reply
 from bedrockjobs.commands.jobs import RunEnd
 
-# ``thenGet``: fetching the next job of a slot with the report of the previous one.
+# ``thenGet``: fetching the next job of a slot with the report of the previous one, and jobs ahead.
 #
 # It saves the slot a request, and the server a commit.
 
@@ -40,22 +40,39 @@ class ThenGet:
         names: Callable[[], tuple[str, ...]],
         is_wanted: Callable[[], bool],
         on_loop: bool = False,
+        ahead: Callable[[], int] = lambda: 0,
+        start: Callable[[TakenJob], None] = lambda _: None,
     ) -> None:
         """Request jobs for the patterns that ``names`` returns, if ``is_wanted`` then returns true.
 
-        ``on_loop``: the slot is one for async functions.
+        ``on_loop``: the slot is one for async functions. ``ahead`` returns how many jobs to take in addition,
+        each of which is passed to ``start``.
         """
         self.on_loop = on_loop
         self._options, self._names, self._wanted = options, names, is_wanted
+        self._wanted_ahead, self._start = ahead, start
         self.has_requested = False
         """True while an answer with a job may be in flight."""
+        self.requested_ahead = 0
+        """How many more may be in flight."""
         self.job: TakenJob | None = None
         """The fetched job."""
 
     @property
-    def expects(self) -> bool:
-        """Return whether a job may arrive, or has arrived and is not started."""
-        return self.has_requested or self.job is not None
+    def expects(self) -> int:
+        """Return how many jobs may arrive, or have arrived and are not started."""
+        return (self.has_requested or self.job is not None) + self.requested_ahead
+
+    def fetch_ahead(self) -> int:
+        """Decide how many jobs to request in addition to those of the slots."""
+        self.requested_ahead = 0 if pattern_of(self._names()) is None else self._wanted_ahead()
+        return self.requested_ahead
+
+    def fetched_ahead(self, jobs: Iterable[TakenJob]) -> None:
+        """Start the jobs that came in addition."""
+        self.requested_ahead = 0
+        for job in jobs:
+            self._start(job)
 
     def should_fetch(self) -> bool:
         """Decide whether the report about to be sent requests a job.
@@ -83,6 +100,7 @@ class ThenGet:
     def unanswered(self) -> None:
         """Record that no job will come: the report was refused or its reply was lost."""
         self.has_requested = False
+        self.requested_ahead = 0
 
 
 @lru_cache(maxsize=8)

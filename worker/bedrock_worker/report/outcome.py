@@ -132,6 +132,16 @@ def requeued(job: TakenJob) -> RetryJob:
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
 
 
+def stopped(job: TakenJob, number: int) -> FailJob:
+    """Return the report of a job that was stopped by a signal before it began."""
+    return FailJob(
+        job_id=job.job_id,
+        run_id=job.run_id,
+        exit_code=128 + number,
+        error=f"stopped before it began ({_signal_name(number)})",
+    )
+
+
 def refused(job: TakenJob, error: Exception) -> FailJob:
     """Return the report that fails a job which this worker may never run."""
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(str(error)), final=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bedrock_worker.log import event
-from bedrock_worker.pull.job import jobs_after
+from bedrock_worker.pull.job import TakenJob, jobs_after
 from bedrock_worker.pull.puller import FAULTS_MAX, ServerLink, ThenGet, is_fault, is_final, pause
 from bedrock_worker.report.outcome import Report
 from bedrockjobs.base import jsontext
@@ -237,11 +237,13 @@ class CompletionBatcher:
                 batch = [end for end in self._waiting[:BATCH_MAX] if not end.sent.done()]
                 del self._waiting[:BATCH_MAX]
                 try:
-                    if len(batch) == 1:
+                    first = next((end.then for end in batch if end.then is not None), None)
+                    ahead = 0 if first is None else first.fetch_ahead()
+                    if len(batch) == 1 and not ahead:
                         await self._send_alone(batch[0].report, batch[0].then)
                         _answer(batch[0], True)
                     elif batch:
-                        await self._send_batch(batch)
+                        await self._send_batch(batch, first, ahead)
                 except Exception as error:
                     for end in batch:  # a copy each, since raising an exception extends its traceback
                         _answer(end, copy(error) if isinstance(error, BedrockjobsError) else error)
@@ -265,13 +267,24 @@ class CompletionBatcher:
         finally:
             then.unanswered()
 
-    async def _send_batch(self, batch: list[_End]) -> None:
-        """Send a batch; ends that the server did not accept are left to be sent alone."""
-        asking = [end.then for end in batch if end.then is not None and end.then.should_fetch()]
+    async def _send_batch(self, batch: list[_End], first: ThenGet | None, ahead: int) -> None:
+        """Send a batch; ends that the server did not accept are left to be sent alone.
+
+        The slots that ask for the same jobs as the ``first`` get some with it, and it gets those ``ahead``.
+        """
+        asking = [
+            end.then
+            for end in batch
+            if end.then is not None
+            and first is not None
+            and end.then.on_loop == first.on_loop
+            and end.then.should_fetch()
+        ]
         parameters: dict[str, Any] = {"jobs": [end.report for end in batch]}
-        if asking:
-            parameters |= {**asking[0].question, "num_results": len(asking)}
+        if first is not None and (asking or ahead):
+            parameters |= {**first.question, "num_results": len(asking) + ahead}
         command = FinishJobs.model_construct(None, **parameters)
+        fetched_ahead: list[TakenJob] = []
         try:
             answer = await self._client.exchange(command)
             taken = self._taken(command, answer.body)
@@ -279,8 +292,10 @@ class CompletionBatcher:
                 if end.report.job_id not in taken:
                     _answer(end, False)
             try:
-                for then, job in zip(asking, jobs_after(answer.body) if asking else (), strict=False):
+                jobs = jobs_after(answer.body) if asking or ahead else []
+                for then, job in zip(asking, jobs, strict=False):
                     then.job = job
+                fetched_ahead = jobs[len(asking) :]
             except ValueError as error:  # the ends were accepted
                 for end in batch:
                     if end.then in asking:
@@ -289,10 +304,12 @@ class CompletionBatcher:
             self._together = self._together and not isinstance(error, UnknownCommand)
             taken = set()
         finally:
-            for then in asking:
+            for then in asking if first is None else (first, *asking):
                 then.unanswered()
         for end in batch:
             _answer(end, end.report.job_id in taken)
+        if first is not None:  # in the order of the reply, since the slots that asked go on first
+            first.fetched_ahead(fetched_ahead)
 
     def _taken(self, command: FinishJobs, body: bytes) -> set[int]:
         """Return the jobs whose ends the server accepted; raises UnreadableAnswer."""

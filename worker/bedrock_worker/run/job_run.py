@@ -119,12 +119,39 @@ class JobRun:
         self._unwanted = False
         """True if it must not start any more because the worker stops."""
         self._lost = False
+        self._turn: asyncio.Future[bool] | None = None
+        """True once it may begin, False if it must not; only if it has to wait for a slot."""
         self._stops: set[signal.Signals] = set()
         self._lease = Lease(job.reply.lease, self._on_lease_expired)
         self._kill_at = NEVER
         self._term_at = NEVER
         self._mask = Mask()
         self._tail: deque[str] = deque(maxlen=10)  # last output lines that a failed job stores with its error
+
+    def hold(self) -> asyncio.Future[bool]:
+        """Make the run wait for a slot; the result says whether it may begin."""
+        self._turn = asyncio.get_running_loop().create_future()
+        return self._turn
+
+    def begin(self) -> bool:
+        """Let a waiting run begin; return False if it no longer waits."""
+        return self._take_turn(True)
+
+    def withdraw(self) -> bool:
+        """Keep a waiting run from beginning; return False if it no longer waits."""
+        return self._take_turn(False)
+
+    def _take_turn(self, begins: bool) -> bool:
+        if self._turn is None or self._turn.done():
+            return False
+        self._turn.set_result(begins)
+        return True
+
+    def not_begun(self) -> outcome.Report | None:
+        """Return the report of a run that has not begun, or None if it is no longer ours."""
+        if self._lost:
+            return None
+        return outcome.stopped(self.job, min(self._stops)) if self._stops else outcome.requeued(self.job)
 
     async def perform(self) -> outcome.Report | None:
         """Run the command and return the report, or None if the run is no longer ours.
@@ -207,13 +234,13 @@ class JobRun:
         # it asks earlier.
         if number == signal.SIGTERM and asyncio.get_running_loop().time() > self._term_at - 1.0:
             return  # it is stopped and reported because of its own timeout
-        if number not in self._stops and self._signal(number):
+        if number not in self._stops and (self.withdraw() or self._signal(number)):
             self._stops.add(number)
             event(logging.WARNING, "stop", job=self.job.job_id, run=self.job.run_id, signal=number.name)
 
     def abandon_run(self) -> None:
         """Kill the command's group and report nothing: the server says that the run is over."""
-        if not self._lost and self._child is not None:
+        if not self._lost and (self.withdraw() or self._child is not None):
             self._lost = True
             if self._signal(signal.SIGKILL):
                 event(logging.WARNING, "lost", job=self.job.job_id, run=self.job.run_id)
@@ -241,7 +268,7 @@ class JobRun:
 
     def _on_lease_expired(self, number: signal.Signals) -> None:
         """Give the run up, so that it has ended before the server gives its job to another worker."""
-        if self._signal(number):
+        if self.withdraw() or self._signal(number):
             self._lost = True
             event(logging.ERROR, "lease over", job=self.job.job_id, run=self.job.run_id, signal=number.name)
 
