@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -309,7 +310,7 @@ def _parsed_and_checked(text: str, form: Format, file: str) -> Parsed:
 
 
 def _check_values(document: Any, faults: Faults) -> None:
-    """Report values that JSON cannot represent: dates, keys that are not text, deep or cyclic nesting."""
+    """Report values that JSON cannot represent: dates, huge numbers, keys that are not text, deep nesting."""
     pending: list[tuple[Any, str, int]] = [(document, "", 0)]
     count = 0
     while pending:
@@ -331,6 +332,8 @@ def _check_values(document: Any, faults: Faults) -> None:
                 pending.append((item, f"{where}.{key}".lstrip("."), depth + 1))
         elif isinstance(value, list):
             pending += [(item, f"{where}[{number}]", depth + 1) for number, item in enumerate(value, 1)]
+        elif isinstance(value, (int, float)) and not abs(value) <= sys.float_info.max:
+            faults.add(f"{at}expected a number that a double can hold")
         elif value is not None and not isinstance(value, (str, int, float)):
             faults.add(f"{at}expected a string, a number, true or false; put a date in quotes")
 

@@ -138,14 +138,52 @@ def _check_exponent(text: bytes, zeros: bytes, at: int) -> None:
         raise ValueError("a number is beyond the range of a double")
 
 
+class NumberTooLong(ValueError):
+    """A whole number has more digits than Python converts."""
+
+    def __init__(self) -> None:
+        super().__init__(f"expected a number of at most {sys.get_int_max_str_digits():,} digits")
+
+
+def whole_number(text: str, base: int = 10) -> int:
+    """Return the number that a text from outside spells, as ``int`` reads it, in a base of ``int``.
+
+    Raises NumberTooLong, or ValueError if it is none.
+    """
+    try:
+        number = int(text, base)
+    except ValueError:
+        if len(text) > sys.get_int_max_str_digits() and text.lstrip("+-").replace("_", "").isalnum():
+            raise NumberTooLong from None
+        raise
+    check_digits(number)
+    return number
+
+
+def check_digits(number: int) -> None:
+    """Raise NumberTooLong for a number that could not be written: hexadecimal ones are read at any length."""
+    try:
+        str(number)
+    except ValueError:
+        raise NumberTooLong from None
+
+
 _TWICE = re.compile(r"Cannot (?:overwrite a value|declare .* twice) \(at (?:line (\d+)|end of document)")
+_TOML_NUMBERS = re.compile(
+    r'''"""(?:[^\\]|\\.)*?"""|"(?:[^"\\\n]|\\.)*+"'''
+    r"""|'''.*?'''|'[^'\n]*+'|#[^\n]*+|(?P<number>0[xob][0-9a-fA-F_]++|[0-9_]++)(?P<float>[.eE])?""",
+    re.DOTALL,
+)
+"""Numbers, with the texts and comments in which digits are none."""
+_LONG_WITH_PREFIX = re.compile(r"0[xob][0-9a-fA-F_]{3000}")
+"""The begin of a number that tomllib converts, and that may have too many decimal digits."""
 _TOML_HEAD = re.compile(r"""[ \t]*(?:(?P<key>[\w.-]+|"[^"]*"|'[^']*')[ \t]*=|(?P<table>\[+[^\]]*\]+))""")
 
 
 def toml_document(text: str) -> dict[str, Any]:
     """Parse a TOML text; raises TOMLDecodeError, also for numbers that are too long for Python."""
     try:
-        return tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         if (twice := _TWICE.match(str(error))) is None:
             raise
@@ -155,12 +193,24 @@ def toml_document(text: str) -> dict[str, Any]:
         what = "a key" if head is None else f"the key {head['key']}" if head["key"] else head["table"]
         raise tomllib.TOMLDecodeError(f"{what} is given twice (at line {line}, column 1)") from None
     except ValueError:
-        digits = sys.get_int_max_str_digits()
-        long = re.search(rf"[0-9_]{{{digits + 1},}}", text)
-        line = text.count("\n", 0, long.start()) + 1 if long else 1
-        raise tomllib.TOMLDecodeError(
-            f"expected a number of at most {digits:,} digits (at line {line}, column 1)"
-        ) from None
+        raise _too_long_in_toml(text) or AssertionError("expected a number that is too long") from None
+    if _LONG_WITH_PREFIX.search(text) and (long := _too_long_in_toml(text)):
+        raise long
+    return document
+
+
+def _too_long_in_toml(text: str) -> tomllib.TOMLDecodeError | None:
+    """Return the error for the first number that is too long, if there is one."""
+    for found in _TOML_NUMBERS.finditer(text):
+        try:
+            if (word := found["number"]) and not found["float"]:
+                whole_number(word, 0 if word[1:2] in "xob" else 10)
+        except NumberTooLong as error:
+            line = text.count("\n", 0, found.start()) + 1
+            return tomllib.TOMLDecodeError(f"{error} (at line {line}, column 1)")
+        except ValueError:  # a date, or the begin of one
+            pass
+    return None
 
 
 quoted: Callable[[str], str] = encode_basestring

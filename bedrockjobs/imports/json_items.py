@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
-from bedrockjobs.base.jsontext import check_depth
+from bedrockjobs.base.jsontext import NumberTooLong, check_depth, whole_number
 from bedrockjobs.imports.imported import Position, shortened
 
 _BLANK = re.compile(r"[ \t\r\n]*")
+_PIECES = re.compile(r'"(?:[^"\\]|\\.)*+"|(?P<digits>[0-9]+)')
 
 
 class Item(NamedTuple):
@@ -105,8 +107,20 @@ class _JSONParser:
             value, end = _DECODER.raw_decode(self._text, self._at)
         except _NoValue as error:
             raise ValueError(f"line {self.line}: {error}") from None
+        except NumberTooLong as error:
+            raise ValueError(f"line {self._line_of_long_number()}: {error}") from None
         self._pass(end)
         return value
+
+    def _line_of_long_number(self) -> int:
+        """Return the line of the first number of the next value that is too long."""
+        long = sys.get_int_max_str_digits() + 1
+        ends = (
+            found.end()
+            for found in _PIECES.finditer(self._text, self._at)
+            if len(found["digits"] or "") >= long
+        )
+        return self.line + self._text.count("\n", self._at, next(ends))
 
     def items(self, closing: str, *, keys: bool, read: Callable[[str], Any] | None = None) -> Iterator[Item]:
         """Yield items up to ``closing``; ``read`` parses the value of a key."""
@@ -204,4 +218,4 @@ def _constant(name: str) -> Any:
     raise _NoValue(f"expected a number, not {name}")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, parse_int=whole_number)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite
 from typing import Any
 
+from bedrockjobs.base.jsontext import whole_number
 from bedrockjobs.imports import yaml_items
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable, check_count, check_size
 from bedrockjobs.imports.yaml_items import Located
@@ -142,7 +144,7 @@ def _ruby(value: Any) -> str:
         return f"[{', '.join(map(_ruby, value))}]"
     if isinstance(value, str):
         return _quoted(value)
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int) or (isinstance(value, float) and isfinite(value)):
         return json.dumps(value)
     raise ValueError(f"args: expected texts, numbers, true, false, lists and keys, not {str(value)[:40]}")
 
@@ -181,7 +183,7 @@ def expression_of(said: str) -> tuple[str, str]:
 
 
 def _repeated(every: re.Match[str]) -> str:
-    unit, count = every["unit"], int(every["count"] or 1)
+    unit, count = every["unit"], whole_number(every["count"] or "1")
     if count == 1:
         return EVERY[unit]
     largest, form = STEPS.get(unit, (0, ""))
@@ -213,7 +215,7 @@ def _checked(text: str) -> str:
                 expected = f"*, numbers, names, ranges and steps, not {term[:40]!r}"
                 raise cron.BadSchedule("schedule", text, expected)
             first, last = found["first"] or "", found["last"] or ""
-            if first.isdigit() and last.isdigit() and int(first) > int(last):
+            if first.isdigit() and last.isdigit() and whole_number(first) > whole_number(last):
                 raise cron.BadSchedule("schedule", text, f"ranges that ascend, not {term[:40]!r}")
     cron.parse(text)
     return text

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX
+from bedrockjobs.base.jsontext import NumberTooLong, whole_number
 from bedrockjobs.imports.imported import Unreadable, check_size, shortened
 
 DEPTH_MAX = 32
@@ -217,7 +218,10 @@ class _TextprotoParser:
         if len(word) <= 18 and word.isdecimal() and word[0] != "0":
             return int(word)
         try:
-            return int(word, 8 if _OCTAL.fullmatch(word) else 0)
+            return whole_number(word, 8 if _OCTAL.fullmatch(word) else 0)
+        except NumberTooLong as error:
+            if not word.isdecimal():  # a decimal one is a float
+                raise Unreadable(f"line {self._line}: {error}") from None
         except ValueError:
             pass
         try:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from bedrockjobs.base.jsontext import NumberTooLong, whole_number
 from bedrockjobs.imports import crontab
 from bedrockjobs.imports.imported import (
     ImportedSchedule,
@@ -155,7 +156,7 @@ def parse_whenever(
             depth, opened = 1, number
             try:
                 times = list(times_of(every["time"], every["at"]))
-            except _Refused as error:
+            except (_Refused, NumberTooLong) as error:
                 times = str(error)
         elif not depth and _stated(code, settings, warnings, place):
             continue
@@ -261,7 +262,7 @@ def _expression(time: str, at: str | None) -> str:
         return SHORTCUTS[time]
     if not (found := _NUMBER.fullmatch(time)):
         return _on_weekday(said, at)
-    unit, count = found["unit"], int(found["count"])
+    unit, count = found["unit"], whole_number(found["count"])
     if unit == "month":
         if at is not None:
             raise _Refused("at: its day is the one on which whenever runs, if every is in months")
@@ -315,7 +316,7 @@ def _clock(at: str | None, *, number_is_hour: bool | None) -> tuple[int, int]:
     if at is None:
         return 0, 0
     if at.isdigit() and number_is_hour is not None:
-        hour, minute = (int(at), 0) if number_is_hour else (0, int(at))
+        hour, minute = (whole_number(at), 0) if number_is_hour else (0, whole_number(at))
     elif _literal(at).strip().lower() in ("noon", "midnight"):
         hour, minute = 12 * (_literal(at).strip().lower() == "noon"), 0
     elif found := _CLOCK.fullmatch(_literal(at).strip().lower()):

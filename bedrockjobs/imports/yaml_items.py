@@ -6,16 +6,18 @@ memory: depth, the number of values, and aliases that expand to far more than th
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from ruamel.yaml import YAML, composer, nodes, scanner
+from ruamel.yaml import YAML, composer, constructor, nodes, scanner
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.events import AliasEvent
 
 from bedrockjobs.base.config import JSON_DEPTH_MAX, YAML_NODES_MAX, YAML_VALUES_PER_CHAR_MAX
-from bedrockjobs.imports.imported import Position
+from bedrockjobs.base.jsontext import NumberTooLong, check_digits
+from bedrockjobs.imports.imported import Position, shortened
 
 T = TypeVar("T")
 
@@ -41,8 +43,7 @@ def documents(text: str) -> list[Located]:
 
         values_max = YAML_VALUES_PER_CHAR_MAX * len(text)
 
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Scanner, yaml.Composer = _DepthLimitedScanner, Composer
+    yaml = _parser(Composer)
 
     def parse() -> list[Located]:
         roots = list(yaml.compose_all(text))  # all are kept, as the composer knows nodes by their identity
@@ -114,9 +115,14 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
                 places.update((key.value, _places(value)) for key, value in root.value if key.value in lists)
             return root
 
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Scanner, yaml.Composer = _DepthLimitedScanner, Composer
+    yaml = _parser(Composer)
     return _problems(lambda: yaml.load(text)), places
+
+
+def _parser(composer_class: type[_Composer]) -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner, yaml.Composer, yaml.Constructor = _DepthLimitedScanner, composer_class, _Constructor
+    return yaml
 
 
 def _problems(parse: Callable[[], T]) -> T:
@@ -208,6 +214,27 @@ class _Composer(composer.Composer):
             most = f"at most {YAML_VALUES_PER_CHAR_MAX} values for each character of the file"
             raise ValueError(f"line {line}: expected aliases that expand to {most}")
         return node
+
+
+class _Constructor(constructor.SafeConstructor):
+    """A constructor that refuses scalars with their line, in our words."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Return the value of a node; raises ValueError."""
+        if not isinstance(node, nodes.ScalarNode):
+            return super().construct_object(node, deep)
+        line, kind = node.start_mark.line + 1, (node.tag or "").rpartition(":")[2]
+        if kind == "int" and len(node.value) > sys.get_int_max_str_digits():  # in base 60 it takes long
+            _wrong(line, str(NumberTooLong()))
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, int):
+                check_digits(value)
+        except NumberTooLong as error:
+            _wrong(line, str(error))
+        except (ValueError, KeyError):  # such as the date 2026-99-99, or !!bool with another word
+            _wrong(line, f"expected a value of the type {kind}, not {shortened(node.value)}")
+        return value
 
 
 def _too_deep(line: int) -> ValueError:

@@ -226,7 +226,7 @@ def _object(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, parse_int=jsontext.whole_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"expected a JSON object: {error}") from None
     if not isinstance(parsed, dict):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 
+from bedrockjobs.base.jsontext import whole_number
 from bedrockjobs.schedule.cron.cron_args import parse_cron_args, texts_of
 from bedrockjobs.schedule.cron.describe import words_for
 from bedrockjobs.schedule.cron.expression import AROUND, BadSchedule, instead_of_every, parse_expression
@@ -101,7 +102,7 @@ def _parse_text(text: str) -> Schedule:
 def _parse_json(text: str) -> Schedule:
     """Parse ``cron_args`` as a JSON object, for schedules that no expression can express."""
     try:
-        arguments = json.loads(text)
+        arguments = json.loads(text, parse_int=whole_number)
     except RecursionError:
         raise BadSchedule("cron_args", text, "a JSON object that is not nested so deep") from None
     except ValueError as error:

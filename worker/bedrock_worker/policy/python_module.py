@@ -325,7 +325,11 @@ def _seconds(value: Any) -> float | None:
     if value is None:
         return None
     seconds = clock.seconds_of(value) if isinstance(value, str) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, (int, float))
+        or not 0 < seconds <= sys.float_info.max
+    ):
         raise ValueError(f"timeout: expected {clock.WORDS}, more than 0")
     return float(seconds)
 

@@ -11,6 +11,7 @@ import re
 import resource
 import signal
 import stat
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -315,7 +316,11 @@ def _expected(expected: str) -> PydanticCustomError:
 
 def _seconds(value: Any) -> float:
     seconds = clock.seconds_of(value) if isinstance(value, str) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, (int, float))
+        or not 0 < seconds <= sys.float_info.max
+    ):
         raise _expected(f"{clock.WORDS}, more than 0")
     return float(seconds)
 
