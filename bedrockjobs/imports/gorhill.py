@@ -145,12 +145,12 @@ def evaluate(
             raise reader.fails
     every_year = years == set(range(_YEAR.low, _YEAR.high + 1))
     schedule = Schedule(
-        _bits(seconds),
-        _bits(minutes),
-        _bits(hours),
+        bits_of(seconds),
+        bits_of(minutes),
+        bits_of(hours),
         DayRule(month_days, week_days, either=not (month_days.every or week_days.every)),
-        _bits(months),
-        EVERY_YEAR if every_year else _bits(years) >> YEAR_MIN,
+        bits_of(months),
+        EVERY_YEAR if every_year else bits_of(years) >> YEAR_MIN,
         wild=bool(set("*?") & set(seven[1] + seven[2])),
     )
     notes = [note for reader in readers for note in reader.notes]
@@ -207,7 +207,7 @@ class _FieldParser:
         for term in terms:
             lower = term.text.lower()
             if term.values is not None:
-                days |= _bits(term.values)
+                days |= bits_of(term.values)
             elif lower == "l":
                 last = True
             elif lower == "lw":
@@ -227,7 +227,7 @@ class _FieldParser:
         for term in terms:
             lower = term.text.lower()
             if term.values is not None:
-                weekdays |= _bits((day - 1) % 7 for day in term.values)
+                weekdays |= bits_of((day - 1) % 7 for day in term.values)
             elif match := re.fullmatch(f"({_WEEK_DAY.value})(?:l|#([1-5]))", lower):
                 place = int(match[2]) if match[2] else LAST
                 day = self._number(match[1])
@@ -300,7 +300,8 @@ class _FieldParser:
         return cron.BadSchedule(kind.field.name, term, expected)
 
 
-def _bits(values: Iterable[int]) -> int:
+def bits_of(values: Iterable[int]) -> int:
+    """Return a set of numbers as bits."""
     bits = 0
     for value in values:
         bits |= 1 << value

@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from bedrockjobs.imports import yaml_items
+from bedrockjobs.imports.gorhill import Reading, bits_of, written
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable, check_count, check_size, once
 from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron.expression import (
+    HOUR,
+    MINUTE,
+    MONTH,
+    MONTH_DAY,
+    WEEK_DAY,
+    CronField,
+    check_length,
+)
+from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule
 from bedrockjobs.schedule.cron.zones import find_zone
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
@@ -28,8 +40,6 @@ KEPT = {"successfulJobsHistoryLimit": "keep_success", "failedJobsHistoryLimit": 
 EXPANDED_CHARS_MAX = 100_000
 """Longest text after its variables are replaced: each one can double the text of the one before it."""
 
-_TERM = re.compile(r"(?:[*?]|[0-9]{1,2}(?:-[0-9]{1,2})?|[A-Za-z]{3}(?:-[A-Za-z]{3})?)(?:/0*[1-9][0-9]?)?")
-_ALL = re.compile(r"[*?](?:/0*1)?")
 _VARIABLE = re.compile(r"\$(\$|\(([-._A-Za-z0-9]+)\))")
 _SILENT = frozenset({"apiVersion", "kind", "metadata", "status"})
 """Keys that say nothing about when or how a job runs."""
@@ -156,9 +166,8 @@ def _schedule(item: yaml_items.Located, zone: str) -> ImportedSchedule:
 def _with_spec(schedule: ImportedSchedule, spec: _Part) -> ImportedSchedule:
     zone = spec.take("timeZone", str) or schedule.zone
     find_zone(zone)
-    expression = expression_of(schedule.source_text)
-    schedule = schedule._replace(
-        zone=zone, old=cron.parse(expression), expression=expression, paused=bool(spec.take("suspend", bool))
+    schedule = schedule._replace(zone=zone, paused=bool(spec.take("suspend", bool))).with_reading(
+        *reading_of(schedule.source_text)
     )
     options: dict[str, Any] = {}
     warnings: list[str] = []
@@ -195,26 +204,94 @@ def _with_spec(schedule: ImportedSchedule, spec: _Part) -> ImportedSchedule:
     )
 
 
-def expression_of(text: str) -> str:
-    """Return the expression here of a CronJob's ``schedule``; raises BadSchedule."""
+# The rule of robfig/cron, with which Kubernetes reads schedules.
+
+
+class _Field(NamedTuple):
+    """A field as robfig/cron reads it."""
+
+    text: str
+    """The same values in our words, unless a term of it needs others."""
+    values: set[int]
+    open: bool
+    """Whether a term is ``*`` without a step, which leaves a day field to the other one."""
+    notes: list[str]
+
+
+def reading_of(text: str) -> Reading:
+    """Return the schedule of a CronJob, and its equivalent here; raises BadSchedule."""
+    check_length(text)
     words = text.split()
     if len(words) == 1 and words[0] in MACROS:
-        return words[0]
-    if len(words) != 5:
+        return Reading(cron.parse(words[0]), words[0])
+    if len(words) != len(_FIELDS):
         raise cron.BadSchedule("schedule", text, f"five fields, or one of {', '.join(MACROS)}")
-    ours = []
-    for word in words:
-        terms = word.split(",")
-        for term in terms:
-            if not _TERM.fullmatch(term):
-                expected = f"fields as Kubernetes reads them, not {term[:40]!r}"
-                raise cron.BadSchedule("schedule", text, expected)
-        ours.append("*" if any(map(_ALL.fullmatch, terms)) else word.replace("?", "*"))
-    if any(set(re.findall("[0-9]+", term.partition("/")[0])) & {"7", "07"} for term in ours[4].split(",")):
-        raise cron.BadSchedule("schedule", text, "weekdays from 0 to 6, as Kubernetes has no 7")
-    expression = " ".join(ours)
-    cron.parse(expression)
-    return expression
+    read = [_field(*each) for each in zip(_FIELDS, _HIGHEST, words, strict=True)]
+    minutes, hours, month_days, months, week_days = read
+    schedule = Schedule(
+        1,
+        bits_of(minutes.values),
+        bits_of(hours.values),
+        DayRule(
+            DayField(bits_of(month_days.values), every=month_days.open),
+            DayField(weekdays=bits_of((day - 1) % 7 for day in week_days.values), every=week_days.open),
+            either=not (month_days.open or week_days.open),
+        ),
+        bits_of(months.values),
+        EVERY_YEAR,
+        wild=bool(set("*?") & set(words[0] + words[1])),
+    )
+    if schedule.first_from(datetime(YEAR_MIN, 1, 1)) is None:
+        raise cron.BadSchedule("schedule", text, "a tick; Kubernetes accepts it, and never runs it")
+    ours = " ".join(field.text for field in read)
+    return written(Reading(schedule, ours, tuple(note for field in read for note in field.notes)))
+
+
+_FIELDS = (MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY)
+_HIGHEST = (59, 23, 31, 12, 6)
+"""The highest value of each field; a week ends with Saturday."""
+_NAME_CHARS = 3
+"""Characters of each name, such as ``mon``."""
+_WHOLE = re.compile(r"\+?0*([0-9]{1,18})", re.ASCII)
+
+
+def _field(field: CronField, high: int, text: str) -> _Field:
+    terms = list(filter(None, text.split(",")))
+    read = _Field(",".join(terms).replace("?", "*"), set(), open=False, notes=[])
+    if len(terms) <= text.count(","):
+        read.notes.append(f"{field.name} {text}: Kubernetes leaves out empty terms")
+    for term in terms:
+        body, slash, step_text = term.partition("/")
+        first_text, *others = body.split("-")
+        step = _whole(field, step_text, term) if slash else 1
+        if first_text in ("*", "?"):  # whatever follows
+            first, last = field.low, high
+            if others:
+                read.notes.append(f"{field.name} {term}: Kubernetes reads {body} as *")
+            read = read._replace(text="*", open=True) if step == 1 else read
+        elif len(others) <= 1:
+            first = _number(field, first_text, term)
+            last = _number(field, others[0], term) if others else high if slash else first
+        else:
+            raise field.bad(term, "one hyphen at most")
+        if not field.low <= first <= last <= high or not step:
+            known = f"numbers in {field.low}-{high} that go up, and a step from 1 on"
+            raise cron.BadSchedule(field.name, term, f"what Kubernetes reads: {known}")
+        if first < last < first + step:
+            read.notes.append(f"{field.name} {term}: Kubernetes reads the first value alone")
+        read.values.update(range(first, last + 1, step))
+    return read
+
+
+def _number(field: CronField, text: str, term: str) -> int:
+    named = field.names.get(text.lower()) if len(text) == _NAME_CHARS else None
+    return _whole(field, text, term) if named is None else named
+
+
+def _whole(field: CronField, text: str, term: str) -> int:
+    if (whole := _WHOLE.fullmatch(text)) is None:
+        raise cron.BadSchedule(field.name, term, "what Kubernetes reads: *, numbers, names, ranges and steps")
+    return int(whole[1])
 
 
 def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:

@@ -33,6 +33,7 @@ def cronjob(spec: str = "", job: str = "", container: str = CONTAINER, pod: str 
         ("0 0 1,* * 1", "0 0 * * 1"),
         ("0 0 */2 * 1", "0 0 */2 * 1"),
         ("@midnight", "@midnight"),
+        ("0 0 * * 2-fri", "0 0 * * 2-fri"),
     ],
 )
 def test_schedules(said: str, expression: str) -> None:
@@ -51,6 +52,29 @@ def test_schedules_that_kubernetes_or_this_server_lacks(said: str) -> None:
     found = cronjob(f"schedule: '{said}',")
     assert found.refused
     assert not found.repeat
+
+
+@pytest.mark.parametrize(
+    ("said", "expression", "warning"),
+    [
+        ("*/100 * * * *", "*/100 * * * *", "minute */100: Kubernetes reads the first value alone"),
+        ("0 3-23/24 * * *", "0 3-23/24 * * *", "hour 3-23/24: Kubernetes reads the first value alone"),
+        ("0 *-3 * * *", "0 * * * *", "hour *-3: Kubernetes reads *-3 as *"),
+        ("0 1,,2 * * *", "0 1,2 * * *", "hour 1,,2: Kubernetes leaves out empty terms"),
+    ],
+)
+def test_terms_that_surprise_are_said(said: str, expression: str, warning: str) -> None:
+    """And written as Kubernetes reads them."""
+    found = cronjob(f"schedule: '{said}',")
+    assert (found.refused, found.expression) == ("", expression)
+    assert f"{warning}; written so" in found.warnings
+    assert not found.differs
+
+
+@pytest.mark.parametrize("term", ["51-14,*/1,6-46", "*/3,60,*/1", "*,mon", "1-2-3,*", "x,*", "*,*/0"])
+def test_a_star_hides_no_other_term(term: str) -> None:
+    """What Kubernetes refuses is refused, also beside a term that means everything."""
+    assert cronjob(f"schedule: '{term} * * * *',").refused
 
 
 def test_options() -> None:

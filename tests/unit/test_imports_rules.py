@@ -21,7 +21,7 @@ from functools import cache
 import pytest
 from apscheduler.triggers.cron import CronTrigger
 
-from bedrockjobs.imports import castle, cronken, crontab, ftl, luci
+from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
 from bedrockjobs.imports.imported import ImportedSchedule
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import next_moment
@@ -421,12 +421,13 @@ def robfig_meaning(expression: str) -> Meaning:
         for term in filter(None, word.split(",")):
             parts = term.split("/")
             ends = parts[0].split("-")
-            if len(parts) > 2 or len(ends) > 2:
+            anything = ends[0] in ("*", "?")
+            if len(parts) > 2 or (len(ends) > 2 and not anything):
                 raise Refused(expression)
             try:
                 numbers = (
                     [low, high]
-                    if ends[0] in ("*", "?")
+                    if anything
                     else [names[end.lower()] if end.lower() in names else int(end) for end in ends]
                 )
                 step = int(parts[1]) if len(parts) == 2 else 1
@@ -435,7 +436,7 @@ def robfig_meaning(expression: str) -> Meaning:
             first, last = numbers[0], numbers[-1]
             if len(ends) == 1 and len(parts) == 2:
                 last = high
-            star |= ends[0] in ("*", "?") and step == 1
+            star |= anything and step == 1
             if not (low <= first <= last <= high and step > 0):
                 raise Refused(expression)
             values |= set(range(first, last + 1, step))
@@ -723,3 +724,35 @@ def test_prow() -> None:
         counts["same"] += 1
         counts["beyond the end"] += bool(re.search("/(?:24|30|60)", expression))
     enough(counts, "same", "refused", "beyond the end")
+
+
+def test_kubernetes() -> None:
+    """Each schedule that it takes fires here as there, and no other one is taken."""
+    dice, counts = Dice(random.Random("kubernetes"), odd=0.06), Counter[str]()
+    for _ in range(EXPRESSIONS):
+        expression = dice.expression()
+        try:
+            old, ours, notes = kubernetes.reading_of(expression)
+        except cron.BadSchedule as error:
+            told = str(error)
+        else:
+            told = ""
+        try:
+            ticks = robfig_meaning(expression).ticks()
+        except Refused:
+            assert told, expression
+            counts["refused"] += 1
+            continue
+        if "no expression" in told:
+            counts["no expression"] += 1
+            continue
+        assert not told, (expression, told)
+        found = ImportedSchedule("a", "line 1", expression).with_reading(old, ours, notes)
+        limit = NOW.replace(hour=0, minute=0, second=0) + timedelta(days=DAYS)
+        here, there = (
+            [at for at in times(NOW, TICKS) if at < limit] for times in (found.our_times, found.old_times)
+        )
+        assert here == there == ticks, (expression, ours)
+        counts["rewritten" if ours != " ".join(expression.split()) else "same"] += 1
+        counts["with a warning"] += bool(notes)
+    enough(counts, "same", "rewritten", "refused", "with a warning")
