@@ -22,19 +22,9 @@ from bedrockjobs.base.config import READS_DRAINED_S
 from bedrockjobs.base.errors import CommandError, ServerFault, Unauthenticated, Unavailable
 from bedrockjobs.base.principal import READING_TOKEN, Principal, Scope
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import (
-    ALL,
-    Command,
-    CreateJob,
-    CreateJobs,
-    Heartbeat,
-    Ping,
-    RequeueJobs,
-    RetryJob,
-    Status,
-)
+from bedrockjobs.commands import ALL, Command, CreateJob, CreateJobs, Heartbeat, Ping, Status
 from bedrockjobs.engine.access import Access
-from bedrockjobs.engine.audit import ending_repeats, is_kept
+from bedrockjobs.engine.audit import is_kept, watched_jobs
 from bedrockjobs.engine.authorization import admit
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Notifier
@@ -373,9 +363,9 @@ def _matters(caller: Principal, command: Command[Any]) -> bool:
     grant, kind = caller.grant, type(command)
     if caller.run is not None or (not grant.is_unrestricted and not _is_seen_whole(command)):
         return True
-    if "operate" not in grant.roles and (_is_unique(command) or _renames(command)):
+    if "operate" not in grant.roles and _is_unique(command):
         return True
-    if grant.name and ending_repeats(command):
+    if watched_jobs(caller, command):
         return True
     return is_kept(caller, command) or (kind in _WITH_TOKENS_OF_RUNS and getattr(command, "run_token"))  # noqa: B009
 
@@ -392,11 +382,6 @@ def _is_unique(command: Command[Any]) -> bool:
     return type(command) is CreateJobs and any(
         spec.unique or spec.on_conflict == "replace" for spec in command.jobs
     )
-
-
-def _renames(command: Command[Any]) -> bool:
-    """Return whether a command renames jobs, perhaps schedules that the principal may not change."""
-    return type(command) in (RetryJob, RequeueJobs) and getattr(command, "name") is not None  # noqa: B009
 
 
 class Waits:

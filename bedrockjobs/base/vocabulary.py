@@ -50,7 +50,7 @@ EVENT_KINDS = frozenset(
     {
         *("failed", "retried", "recovered", "timeout", "lost", "expired", "missed", "damaged"),
         *("handed back", "triggered", "stop", "cancelled", "deleted", "runs deleted"),
-        *("synced", "undeclared", "replanned"),
+        *("synced", "undeclared", "replanned", "changed"),
         *("workflow finished", "workflow failed", "workflow cancelled"),
         *("paused", "resumed", "held", "released", "drained", "undrained"),
         *("limited", "limit set", "limit removed", "retention set", "retention removed"),

@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import after_seconds
+from bedrockjobs.base.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import (
     CancelJob,
     Command,
     CreateJob,
+    FailJob,
     FinishJob,
     FinishJobs,
     RequeueJobs,
@@ -23,10 +26,12 @@ from bedrockjobs.commands import (
     UpdateJob,
 )
 from bedrockjobs.engine.handlers.context import Answer, Context
-from bedrockjobs.engine.handlers.ticks import is_schedule
+from bedrockjobs.engine.handlers.runs import value_or
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, is_schedule, next_after, original_next_run
 from bedrockjobs.engine.unit import Outcome, perform
+from bedrockjobs.job import lifecycle
 from bedrockjobs.job.rows import AuditRow, Job
-from bedrockjobs.schedule.repeat import is_cron
+from bedrockjobs.schedule import repeat as repeats
 
 DETAIL_CHARS_MAX = 4_000
 """Maximum length of stored parameters; if they are longer, only their names are stored."""
@@ -56,9 +61,9 @@ def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcom
     caller = context.caller
     if caller is None:
         return perform(context, command, careful=careful)
-    if caller.name and (ended := ending_repeats(command)):
-        return _with_ended(context, caller, command, ended, careful=careful)
     if not is_kept(caller, command):
+        if watched := watched_jobs(caller, command):
+            return _with_repeating(context, caller, command, watched, careful=careful)
         return perform(context, command, careful=careful)
     before = _about(context, command)
     outcome = perform(context, command, careful=careful)
@@ -82,42 +87,110 @@ def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcom
     return outcome
 
 
-def _with_ended(
+def _with_repeating(
     context: Context, caller: Principal, command: Command[Any], job_ids: list[int], *, careful: bool
 ) -> Outcome:
-    """Execute a command that ends runs; audit each repeating job that the result data of a run deletes."""
-    found = [context.unit.job(job_id) for job_id in job_ids]
-    before = [job for job in found if job is not None and job.repeat]
+    """Execute a command that may change repeating jobs; audit each that it changed, and record an event."""
+    found = [context.unit.job(job_id) for job_id in dict.fromkeys(job_ids)]
+    before = [job for job in found if job is not None and job.repeat and not job.mocked]
     outcome = perform(context, command, careful=careful)
     for job in before if isinstance(outcome, Answer) else ():
-        if context.unit.job(job.job_id) is None:
-            detail = '{"data":{"delete":true}}'
-            context.unit.records.add_audit(
-                AuditRow(
-                    context.now,
-                    caller.name,
-                    caller.address,
-                    type(command).__name__,
-                    job.name,
-                    job.job_id,
-                    detail,
-                    _shown(job),
-                    "",
-                )
+        after = context.unit.job(job.job_id)
+        if not _is_changed(context, command, job, after):
+            continue
+        by_result = after is None and isinstance(command, FinishJob | FinishJobs)
+        context.unit.records.add_audit(
+            AuditRow(
+                context.now,
+                caller.name,
+                caller.address,
+                type(command).__name__,
+                job.name,
+                job.job_id,
+                '{"data":{"delete":true}}' if by_result else _detail(command),
+                _shown(job),
+                _shown(after),
             )
+        )
+        if after is not None and not isinstance(command, CancelJob):  # these have an event of their own
+            detail = f"{type(command).__name__}: next run at {after.next_run}"
+            context.note("changed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
     return outcome
 
 
-def ending_repeats(command: Command[Any]) -> list[int]:
-    """Return the jobs that the command's result data may delete, found by a text search."""
+def watched_jobs(caller: Principal, command: Command[Any]) -> list[int]:
+    """Return the jobs of which the command may change a repetition, other than by the usual end of a run.
+
+    Commands of operators are audited anyway, except for what the result of a run says.
+    """
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
+    of_operator = "operate" in caller.grant.roles
+    if of_operator and not caller.name:
+        return []
+    told: Any = command
+    changes: tuple[Any, ...]
     if kind is FinishJob:
-        data = command.data  # type: ignore[attr-defined]
-        return [command.job_id] if data is not None and '"delete"' in data else []  # type: ignore[attr-defined]
+        return [told.job_id] if _tells_plan(told.data) else []
     if kind is FinishJobs:
-        specs = command.jobs  # type: ignore[attr-defined]
-        return [spec.job_id for spec in specs if spec.data is not None and '"delete"' in spec.data]
-    return []
+        return [spec.job_id for spec in told.jobs if _tells_plan(spec.data)]
+    if of_operator or caller.run is not None:
+        return []
+    if kind is RetryJob:
+        changes = (told.name, told.job_priority, told.ignore_repeat or None, told.revive or None)
+    elif kind is FailJob:
+        changes = (told.delay, told.retries)
+    elif kind is UpdateJob:
+        changes = (told.data, told.job_priority, told.next_run)
+    elif kind is RequeueJobs:
+        return list(told.job_ids)
+    else:
+        return [told.job_id] if kind is CancelJob else []
+    changed = any(change is not None for change in changes) or _tells_plan(told.data)
+    return [told.job_id] if changed else []
+
+
+def _tells_plan(data: str | None) -> bool:
+    """Return True if data may end a repetition or plan its next run, found by a text search."""
+    return data is not None and ('"delete"' in data or '"originalNextRun"' in data)
+
+
+def _is_changed(context: Context, command: Command[Any], before: Job, after: Job | None) -> bool:
+    """Return True if a command changed a repeating job, other than by the usual end of its run."""
+    if after is None:
+        return True
+    planned = original_next_run(after.data)
+    if planned is not None and planned != original_next_run(before.data):
+        return True
+    if (before.name, before.repeat, before.priority) != (after.name, after.repeat, after.priority):
+        return True
+    if before.state in lifecycle.WORKING:
+        if isinstance(command, FinishJob | FinishJobs | RetryJob | FailJob | RequeueJobs):
+            return after.next_run > _latest_usual(context, before)
+        return (before.state, before.next_run) != (after.state, after.next_run)
+    return before != after
+
+
+def _latest_usual(context: Context, job: Job) -> str:
+    """Return the latest nextRun that the end of a run usually plans: the job's own, or that of a retry."""
+    first = value_or(job.options.backoff, BACKOFF_S_DEFAULT)
+    longest = value_or(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
+    # Backoff has some jitter.
+    retry = after_seconds(context.now_ms, 1.25 * longest)
+    try:
+        own = (
+            next_after(job, context.now_ms)
+            if is_schedule(job)
+            else repeats.next_run(
+                job.repeat,
+                scheduled=original_next_run(job.data) or job.next_run,
+                started=job.last_run,
+                finished=context.now_ms,
+                compatibility=context.compatibility,
+            )
+        )
+    except (CannotEvaluate, ValueError):
+        own = None
+    return max(own or "", retry, job.memory.trigger or "")
 
 
 def is_kept(caller: Principal, command: Command[Any]) -> bool:
@@ -129,7 +202,7 @@ def is_kept(caller: Principal, command: Command[Any]) -> bool:
     if isinstance(command, UpdateJob):
         return command.run_id is None and command.progress is None
     if isinstance(command, CreateJob):
-        return is_cron(command.repeat)
+        return repeats.is_cron(command.repeat)
     if isinstance(command, RetryJob | RequeueJobs) and command.name is not None:
         return True
     return isinstance(command, CancelJob) or (isinstance(command, RetryJob) and command.revive)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import count
+from typing import Any
 
 import pytest
 
+from bedrockjobs.base.clock import after_seconds
+from bedrockjobs.commands import ALL, Command
 from tests.conftest import Live
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer, admin_of
@@ -167,3 +171,144 @@ async def test_the_end_of_a_repetition_by_its_own_run_is_told_and_audited(live: 
         (job_id, "w" if at < len(ended) // 2 else "wa") for at, (job_id, _) in enumerate(ended)
     )
     assert all(one["detail"] == {"data": {"delete": True}} and one["after"] is None for one in entries)
+
+
+NEVER = "9998-01-01 00:00:00"
+VALUES: dict[str, list[Any]] = {
+    "nextRun": [NEVER],
+    "firstRun": [NEVER],
+    "delay": [30_000_000],
+    "ignoreRepeat": [True],
+    "data": [{"delete": True}, {"originalNextRun": NEVER}, {"a": 1}],
+    "jobPriority": [1_000],
+    "revive": [True],
+    "returned": [True],
+    "snoozed": [True],
+    "unfit": ["no"],
+    "final": [True],
+    "retries": [9],
+    "repeat": ["", "CRON @hourly"],
+    "shouldClearRepeat": [True],
+    "unique": [True],
+    "overwrite": [True],
+    "any": [True],
+    "thenGet": ["a"],
+    "decrementFailures": [True],
+    "event": ["fail"],
+}
+"""What a command may say of a job's plan, with values that would put a schedule off, end it or start it."""
+
+ENDS = ("GetJob", "GetJobs", "FinishJob", "FinishJobs", "FailJob", "RetryJob", "RequeueJobs", "PingSchedule")
+"""The commands of a run: they plan the next one."""
+
+
+def asked_of(kind: type[Command[Any]], name: str, job_id: int, run_id: int) -> list[dict[str, Any]]:
+    """Return requests of a command about one job, each with at most one value that would change its plan."""
+    fields = kind.wire_names
+    if kind.__name__ == "FinishJobs":
+        return [{"jobs": [{"jobID": job_id, "data": data}]} for data in VALUES["data"]]
+    if kind.__name__ in ("CreateJobs", "AddToWorkflow", "CreateWorkflow", "SyncSchedules"):
+        specs = [{"name": name, "unique": True, "data": {"a": 2}}, {"name": name, "parentJobID": job_id}]
+        key = "schedules" if kind.__name__ == "SyncSchedules" else "jobs"
+        return [{**kind.example.request, key: [spec]} for spec in specs]
+    about: dict[str, Any] = {}
+    if "jobid" in fields:
+        about["jobID"] = job_id
+    elif "jobids" in fields:
+        about["jobIDs"] = [job_id]
+    elif "runid" in fields:
+        about["runID"] = run_id or 1
+    elif "name" in fields:
+        about["name"] = name
+    if kind.role in ("operate", "admin") or not about:
+        return [{**kind.example.request, **about}]
+    ways = [about]
+    if "ignorerepeat" in fields:
+        ways.append({**about, "ignoreRepeat": True})
+    if run_id and "runid" in fields:
+        ways.append({**ways[-1], "runID": run_id})
+    more = [{key: value} for key, values in VALUES.items() if key.lower() in fields for value in values]
+    if "name" in fields and "name" not in about and kind.__name__ != "PingSchedule":
+        more.append({"name": f"{name}/other"})
+    return ways + [{**way, **one} for way in ways for one in more]
+
+
+async def planned(root: Bearer, repeat: str, state: str, name: str) -> tuple[int, int, str]:
+    """Make what repeats in a state; return its jobID, runID and run token."""
+    due = "2100-01-01 00:00:00" if state == "waiting" else "2020-01-01 00:00:00"
+    job_id = (await root.ok("CreateJob", name=name, repeat=repeat, firstRun=due))["jobID"]
+    if state == "waiting":
+        return job_id, 0, ""
+    worker = {} if state == "no run" else {"worker": "w", "runToken": True}
+    taken = await root.ok("GetJob", name=name, **worker)
+    if state == "failed":
+        await root.ok("FailJob", jobID=job_id, runID=taken["runID"], final=True)
+    return job_id, taken.get("runID", 0), taken.get("runToken", "")
+
+
+async def plan_of(root: Bearer, job_id: int) -> dict[str, Any]:
+    """Return what says when and as what a job runs; empty if there is none any more."""
+    reply = await root.http("QueryJob", jobID=job_id)
+    if reply.code != 200:
+        return {}
+    return {key: reply.json[key] for key in ("name", "repeat", "nextRun", "priority", "data", "state")}
+
+
+def is_usual(kind: str, before: dict[str, Any], after: dict[str, Any], until: str) -> bool:
+    """Return whether a change is that of a run by its own commands, with the next one up to a time."""
+    if not after or any(before[key] != after[key] for key in ("name", "repeat", "priority")):
+        return False
+    if "originalNextRun" in after["data"]:
+        return False
+    if kind == "UpdateJob":
+        return before["state"] == "RUNNING" and {**before, "data": after["data"]} == after
+    return kind in ENDS and before["state"] != "FAILED" and after["nextRun"] <= until
+
+
+ASKERS = (("read", ""), ("produce", "a*"), ("work", ""), ("read,produce,work", "a*"), ("run", ""))
+STATES = ("waiting", "running", "no run", "failed")
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("repeat", ["CRON @daily", "SCHEDULED, +1 HOUR"])
+async def test_nothing_changes_a_schedule_silently(live: Live, repeat: str, state: str) -> None:
+    """Every command, times roles, scopes and the run's token: it is as before, or audited and an event."""
+    root = await admin_of(live)
+    until = after_seconds((await root.ok("Status"))["now"], 90_000 if repeat.startswith("CRON") else 7_000)
+    changed: set[str] = set()
+    names = (f"a{number}" for number in count())
+    for role, scope in ASKERS:
+        if role == "run" and state != "running":
+            continue
+        who = root if role == "run" else await root.token_for(role.replace(",", "."), role, scope)
+        name = next(names)
+        job_id, run_id, token = await planned(root, repeat, state, name)
+        before = await plan_of(root, job_id)
+        for kind in ALL:
+            if state != "waiting" and kind.role in ("operate", "admin"):
+                continue
+            for at in range(len(asked_of(kind, name, job_id, run_id))):
+                body = asked_of(kind, name, job_id, run_id)[at]
+                asker = Bearer(live, token) if role == "run" else who
+                await asker.http(kind.__name__, **body)
+                after = await plan_of(root, job_id)
+                if after == before:
+                    continue
+                if not is_usual(kind.__name__, before, after, until if state != "waiting" else ""):
+                    said = (kind.__name__, body, before, after)
+                    assert role != "run", said
+                    changed.add(kind.__name__)
+                    entries = (await root.ok("ListAudit", command=kind.__name__))["entries"]
+                    assert (role.replace(",", "."), job_id) in [
+                        (one["by"], one["jobID"]) for one in entries
+                    ], said
+                    (*_, event) = [
+                        one
+                        for one in (await root.ok("Events", name=name, limit=1_000))["events"]
+                        if one["kind"] in ("changed", "deleted", "cancelled") and one["jobID"] == job_id
+                    ]
+                    assert event["by"] == role.replace(",", "."), said
+                name = next(names)
+                job_id, run_id, token = await planned(root, repeat, state, name)
+                before = await plan_of(root, job_id)
+    assert changed >= {"UpdateJob"}, "the walk changes something"

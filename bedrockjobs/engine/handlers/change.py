@@ -97,6 +97,8 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
         check_new_repeat(context, command.repeat, context.unit.job(command.job_id))
     row = existing(context, command.job_id)
     check_run(row, command.run_id)
+    if command.next_run is not None and not _is_by_its_run(row, command):
+        context.check_repeats(row, "nextRun")
     _check_tag(context, row, command.if_match)
     changed = row
     if command.data is not None:
@@ -121,6 +123,11 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
     if changed != row:
         context.unit.save(changed)
     return Answer()
+
+
+def _is_by_its_run(row: Job, command: UpdateJob) -> bool:
+    """Return True if the command names the current run of the job, or the run of the job has no number."""
+    return row.state in lifecycle.WORKING and (command.run_id is not None or not row.run_id)
 
 
 def _set_progress(context: Context, row: Job, progress: str) -> None:
@@ -342,6 +349,8 @@ def requeue_jobs(context: Context, command: RequeueJobs) -> Answer:
             continue
         if command.name not in (None, row.name):
             context.check_repeats(row, "name")
+        if row.state not in lifecycle.WORKING:
+            context.check_repeats(row, "jobIDs")
         data = row.data
         if command.decrement_failures and '"retryAfterCount"' in data:
             count = jsontext.members(data).get("retryAfterCount", "0")
