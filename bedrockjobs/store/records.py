@@ -274,9 +274,18 @@ class Records:
         self._execute(self._sql["delete_run"], (run_id,))
         self.delete_seen("run", run_id)
 
-    def forget_result(self, job_id: int) -> None:
-        """Delete the result that a workflow keeps of a job."""
-        self._execute(self._sql["forget_result"], (job_id,))
+    def forget_in_workflow(self, job_id: int, replacement: str) -> None:
+        """Delete the result that a workflow keeps of a job, and replace the reason of its end."""
+        self._execute(self._sql["forget_in_workflow"], (replacement, job_id))
+
+    def quoting_in_workflow(self, job_id: int, beginning: str) -> list[int]:
+        """Return the jobs of a job's workflow whose reason has this beginning."""
+        found = self._execute(self._sql["quoting_in_workflow"], (job_id, len(beginning), beginning))
+        return [row[0] for row in found.fetchall()]
+
+    def texts_of_workflows(self, after: int, limit: int) -> list[tuple[int, str, str, str]]:
+        """Return jobID, name, reason and result of the jobs of workflows after ``after`` that have one."""
+        return list(self._execute(self._sql["texts_of_workflows"], (after, limit)).fetchall())
 
     def events_of_runs(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return number and runID of the events with a detail, for runs within a range."""

@@ -576,9 +576,20 @@ SELECT workflowJobs.ref, workflowJobs.result FROM workflowEdges
 -- The result of a job of a workflow.
 SELECT result FROM workflowJobs WHERE jobID = ?;
 
--- name: forget_result
--- Delete the result of a job of a workflow.
-UPDATE workflowJobs SET result = '' WHERE jobID = ?;
+-- name: forget_in_workflow
+-- Delete the result of a job of a workflow, and replace the reason of its end.
+UPDATE workflowJobs SET result = '', reason = CASE WHEN reason = '' THEN '' ELSE ? END WHERE jobID = ?;
+
+-- name: quoting_in_workflow
+-- The jobs of a job's workflow whose reason begins with a text of a given length.
+SELECT jobID FROM workflowJobs
+    WHERE workflowID = (SELECT own.workflowID FROM workflowJobs AS own WHERE own.jobID = ?)
+        AND substr(reason, 1, ?) = ? ORDER BY jobID;
+
+-- name: texts_of_workflows
+-- The jobs of workflows with a reason or a result, after a jobID.
+SELECT jobID, name, reason, result FROM workflowJobs
+    WHERE jobID > ? AND (reason <> '' OR result <> '') ORDER BY jobID LIMIT ?;
 
 -- name: next_old_workflow
 -- The next workflow whose retention has ended.

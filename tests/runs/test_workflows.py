@@ -590,3 +590,47 @@ async def test_a_result_is_erased_with_its_run(site: Site) -> None:
     await done(site, "a", secret="hunter2")
     await site.ok("DeleteRuns", text="hunter2")
     assert (await site.take("b"))["before"] == {"a": None}
+
+
+async def quoted(site: Site, workflow: int) -> list[tuple[str, str]]:
+    """Return the reasons of the jobs of a workflow, and the errors of the jobs."""
+    shown = await site.ok("QueryWorkflow", workflowID=workflow)
+    rows = [await site.ok("QueryJob", jobID=job["jobID"]) for job in shown["jobs"]]
+    return [
+        (job.get("reason", ""), row.get("error", "")) for job, row in zip(shown["jobs"], rows, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("by", ["runIDs", "text"])
+async def test_an_error_is_erased_with_its_run_also_behind_it(site: Site, by: str) -> None:
+    jobs = [A, {**B, "after": ["a"]}, {"ref": "c", "name": "c", "after": ["b"]}]
+    workflow, other = await made(site, jobs), await made(site, [A, {**B, "after": ["a"]}])
+    job = await site.take("a")
+    await site.fail(job, error="no: hunter2")
+    await site.fail(await site.take("a"), error="plain")
+    why = f"Job {job['jobID']} (a) before it failed: no: hunter2"
+    assert (await quoted(site, workflow))[1:] == [(why, why)] * 2
+    kept = await quoted(site, other)
+    await site.ok("DeleteRuns", **({"text": "hunter2"} if by == "text" else {"runIDs": [job["runID"]]}))
+    assert [reason for reason, _ in await quoted(site, workflow)] == ["removed"] * 3
+    assert (await quoted(site, workflow))[1:] == [("removed", "removed")] * 2
+    assert await quoted(site, other) == kept
+
+
+async def test_a_text_is_erased_from_workflows_if_its_runs_are_gone(site: Site) -> None:
+    """As runs beyond their retention are."""
+    good = await made(site, [A, {**B, "after": ["a"]}])
+    first = await done(site, "a", secret=["hunter\u00e9"])
+    bad = await made(site, [{"ref": "x", "name": "x"}, {"ref": "y", "name": "y", "after": ["x"]}])
+    second = await site.take("x")
+    await site.fail(second, error="no: hunter\u00e9")
+    site.change("DELETE FROM runs")
+    before = await quoted(site, bad)
+    await site.ok("DeleteRuns", text="hunter3")
+    assert await quoted(site, bad) == before
+    await site.ok("DeleteRuns", text="hunter\u00e9")
+    assert [reason for reason, _ in await quoted(site, bad)] == ["removed"] * 2
+    assert (await quoted(site, bad))[1] == ("removed", "removed")
+    assert (await site.ok("QueryWorkflow", workflowID=good))["jobs"][0]["state"] == "FINISHED"
+    assert (await site.take("b"))["before"] == {"a": None}
+    assert first["jobID"] != second["jobID"]

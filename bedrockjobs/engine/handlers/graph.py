@@ -95,7 +95,14 @@ def _reason_behind(ended: WorkflowJobRow) -> str:
     """Return why the jobs behind one are cancelled."""
     how = "failed" if ended.state == "FAILED" else "was cancelled"
     why = line_of(ended.reason) if ended.state == "FAILED" else ""
-    return shortened(f"Job {ended.job_id} ({ended.ref}) before it {how}" + (f": {why}" if why else ""))
+    return shortened(
+        f"{beginning_behind(ended.job_id)}{ended.ref}) before it {how}" + (f": {why}" if why else "")
+    )
+
+
+def beginning_behind(job_id: int) -> str:
+    """Return how the reason of jobs cancelled behind this one begins; the rest may quote its error."""
+    return f"Job {job_id} ("
 
 
 def _start_after(context: Context, job_id: int) -> None:

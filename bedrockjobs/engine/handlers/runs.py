@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices, yield_to_loop
@@ -15,6 +15,7 @@ from bedrockjobs.base.config import (
     OUTPUT_TAIL_DEFAULT,
     RUN_BYTES_DELETED_AT_ONCE,
     RUNS_DELETED_AT_ONCE_MAX,
+    SLICE,
 )
 from bedrockjobs.base.errors import BadArguments, WrongState
 from bedrockjobs.base.fingerprints import fingerprint_of, shortened
@@ -24,7 +25,7 @@ from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import DeleteRuns
 from bedrockjobs.engine.events import OutputChanged, RunEnded, RunForgotten, RunOpened, RunStopped
-from bedrockjobs.engine.handlers import families, ticks
+from bedrockjobs.engine.handlers import families, graph, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.job.rows import Job, RunGiven, RunHead, RunRow
 from bedrockjobs.job.take_request import TakeRequest
@@ -211,7 +212,7 @@ def set_progress(context: Context, run_id: int, progress: str) -> None:
 
 
 REMOVED = "removed"
-"""Replaces the detail of an event that may contain the text."""
+"""Replaces the detail of an event, and the reason of a job of a workflow, that may contain the text."""
 
 EACH = 20
 """Runs after which the event loop gets a turn; each takes a few statements."""
@@ -242,11 +243,14 @@ def delete_runs(context: Context, command: DeleteRuns) -> Answer:
         found.append(head)
         if not command.dry_run:
             records.erase_run(head.run_id)
-            records.forget_result(head.job_id)
+            quoting = records.quoting_in_workflow(head.job_id, graph.beginning_behind(head.job_id))
+            _forget_in_workflow(context, [head.job_id, *quoting])
     if not command.dry_run:
         events = _remove_details(context, found)
         if before is None:
-            events += _remove_text(context, text) if text is not None else 0
+            if text is not None:
+                events += _remove_text(context, text)
+                _remove_text_of_workflows(context, text)
             context.unit.wipe_log()
         _record_deletion(context, command, found)
     runs = [
@@ -323,6 +327,32 @@ def _remove_text(context: Context, text: str) -> int:
         after = events[-1][0]
         yield_to_loop()
     return count
+
+
+def _forget_in_workflow(context: Context, job_ids: Sequence[int]) -> None:
+    """Remove the results and reasons that a workflow keeps of jobs, also from the cancelled jobs."""
+    for job_id in in_slices(job_ids, EACH):
+        context.unit.records.forget_in_workflow(job_id, REMOVED)
+    for first in range(0, len(job_ids), SLICE):
+        for job in in_slices(context.unit.several(job_ids[first : first + SLICE]), EACH):
+            if job.state == "CANCELLED" and job.memory.error:
+                context.unit.save(job.noting(error=REMOVED))
+
+
+def _remove_text_of_workflows(context: Context, text: str) -> None:
+    """Remove the results and reasons with a text that workflows keep of visible jobs."""
+    after = 0
+    while rows := context.unit.records.texts_of_workflows(after, EACH):
+        _forget_in_workflow(
+            context,
+            [
+                job_id
+                for job_id, name, reason, result in rows
+                if _sees(context, name) and _holds(iter((reason, result)), text)
+            ],
+        )
+        after = rows[-1][0]
+        yield_to_loop()
 
 
 def _record_deletion(context: Context, command: DeleteRuns, found: list[RunHead]) -> None:
