@@ -1,7 +1,12 @@
-"""Shared parts of the server's and the worker's programs: option types, suggestions, the event loop."""
+"""What the programs of server and worker share: option types, suggestions, lost output, the event loop."""
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,15 +40,62 @@ SYNONYMS = {
 """Options that people try, with the options that they may mean."""
 
 
-class OneCommand(click.Command):
-    """A program with a single command."""
+class Program(click.Command):
+    """A program; it suggests options for unknown ones, and exits with 74 if output cannot be written."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
-        """Parse the options, with suggestions for unknown ones."""
+        """Parse the options; ``--help`` and ``--version`` write output."""
         try:
-            return super().make_context(*args, **more)
+            with output_written():
+                return super().make_context(*args, **more)
         except click.NoSuchOption as error:
             raise unknown_option(error) from None
+
+
+OUTPUT_LOST = 74
+"""Exit status if the output cannot be written: EX_IOERR of sysexits.h."""
+
+_LOST = {errno.EBADF: "stdout is closed", errno.EPIPE: "the program that read it has ended"}
+
+
+@contextmanager
+def output_written() -> Iterator[None]:
+    """Exit with a message and status 74 if output cannot be written."""
+    given = sys.stdout
+    if given is None:  # closed before the start: Python would silently drop the output
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    try:
+        try:
+            yield
+        except (click.exceptions.Exit, SystemExit):
+            sys.stdout.flush()
+            raise
+        except BaseException:  # it is reported, not a failed flush
+            try:
+                sys.stdout.flush()
+            except OSError:
+                _discard_output()
+            raise
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:  # not about stdout
+            raise
+        _discard_output()
+        reason = _LOST.get(error.errno or 0) or error.strerror or str(error)
+        click.echo(f"The output was lost: {reason}.", err=True)
+        sys.exit(OUTPUT_LOST)
+    finally:
+        if given is None:
+            sys.stdout.close()
+            sys.stdout = given
+
+
+def _discard_output() -> None:
+    """Let Python flush stdout again at exit without an error."""
+    with suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
 
 
 def unknown_option(error: click.NoSuchOption) -> click.NoSuchOption:

@@ -12,9 +12,8 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.programs import unknown_option
+from bedrockjobs.base.programs import Program, output_written, unknown_option
 from bedrockjobs.cli.groups import Group
-from bedrockjobs.cli.output import output_written
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 HOMES = {
@@ -124,7 +123,7 @@ def _found(place: str) -> Any:
     return getattr(import_module(f"{__name__}.{module}"), name)
 
 
-class RootCommand(Group):
+class RootCommand(Program, Group):
     """The root command; it exits with 130 after an interrupt and with 74 if output cannot be written."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -146,14 +145,6 @@ class RootCommand(Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
-
-    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
-        """Parse the options of the program; ``--help`` and ``--version`` write output."""
-        try:
-            with output_written():
-                return super().make_context(*arguments, **more)
-        except click.NoSuchOption as error:
-            raise unknown_option(error) from None
 
 
 HELP_WIDTH_MAX = 120

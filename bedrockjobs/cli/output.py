@@ -7,12 +7,10 @@ module knows records (wire name to value), and no commands, servers or databases
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, get_args
 
@@ -153,9 +151,6 @@ _WIDE_KEY = f"{__name__}.wide"
 Record = Mapping[str, Any]
 """Values by wire name; values from a server are ``RawJSON`` and keep their spelling."""
 
-OUTPUT_LOST = 74
-"""Exit status if the output cannot be written: EX_IOERR of sysexits.h."""
-
 NOW = "now"
 """Key of the timestamp that others are relative to, so it is not shown relative itself."""
 
@@ -232,44 +227,6 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 _SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
 _SGR_RESET = "\x1b[0m"
 _CONTROL_IN_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-_LOST = {errno.EBADF: "stdout is closed", errno.EPIPE: "the program that read it has ended"}
-
-
-@contextmanager
-def output_written() -> Iterator[None]:
-    """Exit with a message and status 74 if output cannot be written."""
-    if sys.stdout is None:  # closed before the start: Python would silently drop the output
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    try:
-        try:
-            yield
-        except (click.exceptions.Exit, SystemExit):
-            sys.stdout.flush()
-            raise
-        except BaseException:  # it is reported, not a failed flush
-            try:
-                sys.stdout.flush()
-            except OSError:
-                _discard_output()
-            raise
-        sys.stdout.flush()
-    except OSError as error:
-        if error.filename is not None:  # not about stdout
-            raise
-        _discard_output()
-        reason = _LOST.get(error.errno or 0) or error.strerror or str(error)
-        click.echo(f"The output was lost: {reason}.", err=True)
-        sys.exit(OUTPUT_LOST)
-
-
-def _discard_output() -> None:
-    """Let Python flush stdout again at exit without an error."""
-    with suppress(OSError, ValueError):
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, sys.stdout.fileno())
-        os.close(nothing)
 
 
 def printable(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,11 +17,12 @@ from typing import Any
 
 import click
 import pytest
+from bedrock_worker.cli import main as worker_main
 from live_server import DEADLINE_S, Running, clean_environment
 from program import Program, asked, made, shown
 
+from bedrockjobs.base.programs import OUTPUT_LOST
 from bedrockjobs.cli import main
-from bedrockjobs.cli.output import OUTPUT_LOST
 from bedrockjobs.cli.service import MARK
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.commands.take import TakeOptions
@@ -74,7 +77,10 @@ def without_output(server: Running, how: str, *arguments: str) -> tuple[int, str
     return done.returncode, done.stderr
 
 
-def inside(how: str, *arguments: str) -> tuple[int, str]:
+PROGRAMS = {"bedrockjobs": main, "bedrock-worker": worker_main}
+
+
+def inside(how: str, *arguments: str, program: str = "bedrockjobs") -> tuple[int, str]:
     """Do the same in this process, as starting one takes long."""
     said = io.StringIO()
     with ExitStack() as stack:
@@ -83,7 +89,7 @@ def inside(how: str, *arguments: str) -> tuple[int, str]:
         stack.enter_context(redirect_stdout(stdout))
         stack.enter_context(redirect_stderr(said))
         with pytest.raises(SystemExit) as ended:
-            main.main(list(arguments), prog_name="bedrockjobs")
+            PROGRAMS[program].main(list(arguments), prog_name=program)
         if sys.stdout is not None:
             with suppress(OSError):  # what could not be written is still in its buffer
                 sys.stdout.close()
@@ -157,6 +163,59 @@ def test_it_is_noticed_if_a_command_ends_with_a_status_of_its_own(
         assert without_output(server, how, *deleting) == (OUTPUT_LOST, f"{SAID[how]}\n")
         status, said = without_output(server, how, "job", "show", "none")
         assert (status, said.count("\n")) == (3, 1), said
+
+
+@pytest.mark.parametrize("how", STDOUTS)
+def test_help_and_version_of_both_programs_are_noticed(how: str) -> None:
+    for program in PROGRAMS:
+        for option in ("--help", "--version"):
+            assert inside(how, option, program=program) == (OUTPUT_LOST, f"{SAID[how]}\n"), (program, option)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_options_are_suggested_although_stdout_is_closed(program: str) -> None:
+    status, said = inside("closed", "--versoin", program=program)
+    assert status == 2
+    assert said.endswith("Error: No such option '--versoin'. Did you mean '--version'?\n")
+
+
+@pytest.mark.parametrize("how", STDOUTS)
+def test_a_server_serves_without_output_and_says_so_at_its_end(
+    bedrockjobs: Program, tmp_path: Path, how: str
+) -> None:
+    """It writes one line, where it listens, which systemd learns too; a worker writes none."""
+    with ExitStack() as stack:
+        told = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        told.bind(str(tmp_path / "notify"))
+        told.settimeout(DEADLINE_S)
+        stdout = STDOUTS[how](stack)
+        command = [
+            warm.program("bedrockjobs"),
+            "serve",
+            "--port",
+            "0",
+            "--database",
+            str(tmp_path / "jobs.db"),
+        ]
+        if stdout is None:
+            command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+        process = stack.enter_context(
+            subprocess.Popen(
+                command,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=clean_environment(NOTIFY_SOCKET=str(tmp_path / "notify")),
+            )
+        )
+        stack.callback(process.kill)
+        found = re.search(r"READY=1\nSTATUS=listening on .*(127\.0\.0\.1:\d+)", told.recv(1_000).decode())
+        assert found is not None
+        assert bedrockjobs("--server", found[1], "ping").returncode == 0
+        process.terminate()
+        said = process.communicate(timeout=DEADLINE_S)[1].splitlines()
+        assert (process.returncode, said[-1]) == (OUTPUT_LOST, SAID[how])
+        assert not [line for line in said if "Traceback" in line]
 
 
 CALLED: dict[str, str] = {
