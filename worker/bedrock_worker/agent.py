@@ -106,6 +106,8 @@ class Agent:
         self._stopping = asyncio.Event()
         self._taken = 0
         self._thens: set[ThenGet] = set()
+        self._ahead: ThenGet | None = None
+        """The last one that requested jobs ahead; only one FinishJobs is in flight."""
         self._pulling = (0, 0)
         """Jobs that are requested for processes of their own, and for the loop."""
         self._signals = 0
@@ -313,29 +315,32 @@ class Agent:
 
     def _wants_another(self, on_loop: bool) -> bool:
         """Return whether the report of a finished job should also fetch the next one of its kind."""
-        held = self._signals or self._outdated or self._quiet or self._drained
-        if held or max(self._pulling) + self._prefetched() >= self._takes_left():
-            return False
-        fetching = sum(then.expects for then in self._thens if then.on_loop == on_loop)
-        slots = self._options.async_slots if on_loop else self._slots()
-        slots += self._places[on_loop].ahead()
-        running = len(self._on_loop) if on_loop else len(self._tasks) - len(self._on_loop)
-        return self._pulling[on_loop] + fetching < slots and running <= slots
+        # The job that has ended is still one in hand, as is that of each other report that fetches one.
+        return self._wanted(on_loop) >= 0 and self._left() > 0
 
-    def _wanted_ahead(self, on_loop: bool) -> int:
-        """Return how many jobs a report should fetch beyond those of free slots."""
-        ahead = self._places[on_loop].ahead()
-        if not ahead or self._signals or self._outdated or self._quiet or self._drained:
+    def _wanted_ahead(self, then: ThenGet) -> int:
+        """Return how many jobs a report should fetch in addition, and remember that it does."""
+        if not self._places[then.on_loop].ahead():  # a waiting request asks for free slots
             return 0
-        slots = self._options.async_slots if on_loop else self._slots()
+        self._ahead = then
+        return max(0, min(self._wanted(then.on_loop), self._left()))
+
+    def _wanted(self, on_loop: bool) -> int:
+        """Return how many jobs of a kind are missing, below 0 if there are too many."""
+        if self._signals or self._outdated or self._quiet or self._drained:
+            return -1
         running = len(self._on_loop) if on_loop else len(self._tasks) - len(self._on_loop)
-        fetching = sum(then.requested_ahead for then in self._thens)
-        left = self._takes_left() - max(self._pulling) - self._prefetched()
-        return max(0, min(slots + ahead - running - self._pulling[on_loop] - fetching, left))
+        ahead = 0 if self._ahead is None or self._ahead.on_loop != on_loop else self._ahead.requested_ahead
+        slots = self._options.async_slots if on_loop else self._slots()
+        return slots + self._places[on_loop].ahead() - running - self._pulling[on_loop] - ahead
+
+    def _left(self) -> int:
+        """Return how many jobs may still be requested."""
+        return self._takes_left() - max(self._pulling) - self._prefetched()
 
     def _prefetched(self) -> int:
-        """Return the number of jobs that are fetched with reports and have not started."""
-        return sum(then.expects for then in self._thens)
+        """Return the number of jobs that are fetched with reports and have not started, if it matters."""
+        return 0 if self._options.jobs_max is None else sum(then.expects for then in self._thens)
 
     def _slots(self) -> int:
         """Return the number of jobs that may run at once right now in processes of their own."""
@@ -374,10 +379,10 @@ class Agent:
         output = LiveOutput(self._server, job)
         then = ThenGet(
             self._options,
-            lambda: self._names_of(on_loop),
+            lambda: self._selector.names_of(on_loop),
             lambda: self._wants_another(on_loop),
             on_loop,
-            lambda: self._wanted_ahead(on_loop),
+            self._wanted_ahead,
             lambda job: self._start_run(job, asyncio.get_running_loop().time()),
         )
         self._outputs.add(output)
@@ -400,10 +405,6 @@ class Agent:
             if not put_off:
                 self._heartbeats.discard(run)
         return then.job
-
-    def _names_of(self, on_loop: bool) -> tuple[str, ...]:
-        """Return the name patterns whose jobs fit into a slot of this kind."""
-        return tuple(name for name in self._selector.names if self._selector.kinds_of(name) == {on_loop})
 
     async def _retry_later(self, report: Report, run: JobRun) -> bool:
         """Free the slot while a report that the server fails at is retried with its lease renewed.

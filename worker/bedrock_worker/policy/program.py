@@ -62,6 +62,9 @@ class ProgramSelector:
         self._rules: Rules | None = None
         self._calls: dict[Function, Program] = {}
         """Cached programs of functions."""
+        self._names: tuple[str, ...] = ()
+        self._names_of: dict[bool, tuple[str, ...]] = {}
+        """Cached answers of ``names_of``."""
         self._kinds: dict[str, frozenset[bool]] = {}
         """Cached answers of ``kinds_of``."""
         self._module: PythonModule | None = None if options.module is None else load(options.module)
@@ -70,10 +73,15 @@ class ProgramSelector:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the name patterns to request: those given, else those of the rules and the module."""
-        if self._options.names:
-            return self._options.names
-        declared = [part.names for part in (self._rules, self._module) if part is not None]
-        return tuple(dict.fromkeys(name for names in declared for name in names))
+        return self._names
+
+    def names_of(self, on_loop: bool) -> tuple[str, ...]:
+        """Return the name patterns whose jobs all run on the shared event loop, or all do not."""
+        found = self._names_of.get(on_loop)
+        if found is None:
+            found = tuple(name for name in self._names if self.kinds_of(name) == {on_loop})
+            self._names_of[on_loop] = found
+        return found
 
     @property
     def module(self) -> PythonModule | None:
@@ -84,7 +92,10 @@ class ProgramSelector:
         """Reload the rules; raises BadRules and then keeps the old ones."""
         if self._options.rules_file is not None:
             self._rules = read_rules(self._options.rules_file)
-            self._kinds = {}
+        declared = [part.names for part in (self._rules, self._module) if part is not None]
+        found = tuple(dict.fromkeys(name for names in declared for name in names))
+        self._names = self._options.names or found
+        self._kinds, self._names_of = {}, {}
 
     @property
     def has_loop(self) -> bool:

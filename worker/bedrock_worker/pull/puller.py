@@ -40,7 +40,7 @@ class ThenGet:
         names: Callable[[], tuple[str, ...]],
         is_wanted: Callable[[], bool],
         on_loop: bool = False,
-        ahead: Callable[[], int] = lambda: 0,
+        ahead: Callable[[ThenGet], int] = lambda _: 0,
         start: Callable[[TakenJob], None] = lambda _: None,
     ) -> None:
         """Request jobs for the patterns that ``names`` returns, if ``is_wanted`` then returns true.
@@ -65,7 +65,7 @@ class ThenGet:
 
     def fetch_ahead(self) -> int:
         """Decide how many jobs to request in addition to those of the slots."""
-        self.requested_ahead = 0 if pattern_of(self._names()) is None else self._wanted_ahead()
+        self.requested_ahead = 0 if pattern_of(self._names()) is None else self._wanted_ahead(self)
         return self.requested_ahead
 
     def fetched_ahead(self, jobs: Iterable[TakenJob]) -> None:
