@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import sys
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
@@ -214,6 +217,7 @@ async def test_a_family_is_counted_up_to_a_bound() -> None:
 
 
 async def test_lines_are_copied(site: Site, page: Page) -> None:
+    installed = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     job = await site.create("a")
     await site.open(page, f"ui/jobs/{job}")
     port = site.server.port
@@ -226,7 +230,9 @@ async def test_lines_are_copied(site: Site, page: Page) -> None:
         await page.get_by_role("button", name=f"Copy the {label} line").click()
         await expect(page.locator("#news")).to_have_text("Copied.")
         assert await page.evaluate("navigator.clipboard.readText()") == line
-        shell = await asyncio.create_subprocess_shell(line, stdout=asyncio.subprocess.PIPE)
+        shell = await asyncio.create_subprocess_shell(
+            line, stdout=asyncio.subprocess.PIPE, env={**os.environ, "PATH": installed}
+        )
         assert shell.stdout is not None
         printed, _ = await asyncio.gather(shell.stdout.read(), shell.wait())
         assert shell.returncode == 0

@@ -204,6 +204,11 @@ async def test_what_is_remembered_of_each_stranger_has_a_bound(
 ) -> None:
     for bound in BOUNDS:
         monkeypatch.setattr(f"bedrockjobs.{bound}", MOST)
+    monkeypatch.setattr(
+        "bedrockjobs.observe.stats.STATS_NAMES_MAX", MOST // 10
+    )  # it counts ten times as many
+    # A server that stood still for so long on a busy machine would forget its workers, with room for them.
+    monkeypatch.setattr("bedrockjobs.store.postgresql.peers.SERVER_GONE_S", 600)
     live = await serve(patterns_cached_max=MOST)
     before, sizes = grown(live.server, MOST), unbounded_caches()
     await come_and_go(Spender(os.getpid(), live.port))
