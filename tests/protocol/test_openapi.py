@@ -14,10 +14,11 @@ from bedrockjobs.base.config import JOBS_PER_CREATE_MAX, NAME_CHARS_MAX
 from bedrockjobs.base.errors import ERRORS, CommandError
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.protocol.http_answers import HTTP_STATUS
-from bedrockjobs.protocol.openapi import PROBLEMS, describe
+from bedrockjobs.protocol.openapi import PROBLEMS, describe, strict
 from tests.conftest import Live
 
 DESCRIPTION = describe("1.2.3")
+STRICT = strict(DESCRIPTION)
 PARTS = DESCRIPTION["components"]["schemas"]
 
 
@@ -142,12 +143,20 @@ async def test_examples_are_taken(live: Live, name: str, field: str, verb: str) 
         assert (await live.http(verb, {"name": "e", field: example})).code == 200
 
 
-async def test_the_server_hands_it_out(live: Live) -> None:
+@pytest.mark.parametrize(
+    ("query", "described"),
+    [("", STRICT), ("?lax=0", STRICT), ("?lax=", STRICT), ("?lax=1", DESCRIPTION)],
+    ids=["plain", "lax=0", "lax=", "lax=1"],
+)
+async def test_the_server_hands_it_out(live: Live, query: str, described: dict[str, Any]) -> None:
+    """The strict one, which generators of clients can read, unless the other one is asked for."""
     async with await live.connect() as talk:
-        talk.send("GET /openapi.json?lax=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        talk.send(f"GET /openapi.json{query} HTTP/1.1\r\nHost: localhost\r\n\r\n")
         reply = await talk.reply()
     assert reply.headers["content-type"] == "application/json"
-    assert reply.json["paths"] == json.loads(json.dumps(DESCRIPTION["paths"]))
+    for key in ("paths", "components"):
+        assert reply.json[key] == json.loads(json.dumps(described[key]))
+    assert STRICT["components"] != DESCRIPTION["components"]
 
 
 def test_a_refusal_without_words_is_described_as_it_is_sent() -> None:

@@ -190,8 +190,8 @@ def test_the_worker_suggests_options_too() -> None:
 
 
 def test_no_help_shows_a_bound_that_is_none() -> None:
-    for path, command in commands(main, ("bedrockjobs",)):
-        assert "None]" not in command.get_help(click.Context(command, info_name=path[-1]))
+    for path, command in ALL:
+        assert "None]" not in command.get_help(click.Context(command)), path
 
 
 def slips(word: str) -> Iterator[str]:
