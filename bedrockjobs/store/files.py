@@ -11,6 +11,8 @@ import fcntl
 import logging
 import os
 import stat
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 
@@ -24,53 +26,101 @@ class UnsafeFile(RuntimeError):
     """A link or foreign file is in place of one of our files; the message says what to do."""
 
 
+JOURNAL = "-journal"
+SIDE_FILES = ("-wal", "-shm", JOURNAL)
+"""Endings of the files that SQLite opens next to a database, and whose content it trusts."""
+
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
 def open_plain(path: Path) -> int:
     """Open a file for reading and writing, created with mode 0600 if missing; return its descriptor.
 
-    Raises UnsafeFile for a link, for a file with a second name, and for anything but a regular file.
+    Raises UnsafeFile for a link, for a file with a second name, for anything but a regular file, and for what
+    ``check_owner`` refuses.
     """
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        pass
-    try:
-        file = os.open(path, flags)
+        file = _open_ours(path)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise UnsafeFile(_unsafe_words(path)) from None
         raise
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    if os.fstat(file).st_nlink > 1:
         os.close(file)
         raise UnsafeFile(_unsafe_words(path))
     return file
 
 
-def check_owner(database: Path) -> None:
-    """Raise UnsafeFile if another user owns or may write to the database or its log.
+def _open_ours(path: Path) -> int:
+    """Open or create a file; what was there is checked once it is open, so that no other one takes its place.
 
-    Trusted owners are this user, root and the owner of the folder, unless the folder is world-writable.
+    Raises OSError, or UnsafeFile.
     """
-    folder = database.parent.stat()
-    trusted = {os.geteuid(), 0} | (set() if folder.st_mode & stat.S_IWOTH else {folder.st_uid})
-    for suffix in ("", "-wal", "-shm", "-journal"):
+    try:
+        return os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        file = os.open(path, _FLAGS)
+    try:
+        _check_found(path, os.fstat(file))
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def check_owner(database: Path) -> None:
+    """Raise UnsafeFile if another user owns a file of the database, or everybody may write to it.
+
+    Trusted owners are this user, root and the owner of the folder, unless the folder is world-writable. A
+    group may write: only a trusted owner can have let it, and Kubernetes does so in volumes with an fsGroup.
+    """
+    for suffix in ("", *SIDE_FILES, "-lock"):
         path = Path(f"{database}{suffix}")
         try:
             found = path.lstat()
         except FileNotFoundError:
             continue
-        if stat.S_ISLNK(found.st_mode):
-            if suffix:
-                raise UnsafeFile(_unsafe_words(path))
+        if not suffix and stat.S_ISLNK(found.st_mode):
             return  # opening it does not follow the link
-        if found.st_uid not in trusted:
-            raise UnsafeFile(
-                f"{path} belongs to the user {found.st_uid}, who may have put it there: expected a file of"
-                " the server's user or of root. Remove it, or give it to that user by chown."
-            )
-        if found.st_mode & stat.S_IWOTH:
-            raise UnsafeFile(f"everybody may write to {path}: run chmod o-w {path}")
+        _check_found(path, found)
+
+
+def _check_found(path: Path, found: os.stat_result) -> None:
+    """Raise UnsafeFile unless a file is a regular one of a trusted owner that not everybody may write to."""
+    if not stat.S_ISREG(found.st_mode):
+        raise UnsafeFile(_unsafe_words(path))
+    trusted = {os.geteuid(), 0} | (set() if _is_everybodys(path.parent) else {path.parent.stat().st_uid})
+    if found.st_uid not in trusted:
+        raise UnsafeFile(
+            f"{path} belongs to the user {found.st_uid}, who may have put it there: expected a file of"
+            " the server's user or of root. Remove it, or give it to that user by chown."
+        )
+    if found.st_mode & stat.S_IWOTH:
+        raise UnsafeFile(f"everybody may write to {path}: run chmod o-w {path}")
+
+
+def occupy_names(database: Path, suffixes: Iterable[str] = SIDE_FILES) -> None:
+    """In a folder where everybody may make files, make the side files of a database that are missing.
+
+    SQLite would open those that another user has made after ``check_owner``. An empty one changes nothing for
+    it, and in such a folder only we can remove ours. Once SQLite has the database open, only ``-journal`` may
+    be given: closing another one would drop its locks. Raises UnsafeFile or OSError.
+    """
+    if _is_everybodys(database.parent):
+        for suffix in suffixes:
+            os.close(open_plain(Path(f"{database}{suffix}")))
+
+
+def _leave_journal(database: Path) -> None:
+    """Remove the empty journal that ``occupy_names`` made."""
+    journal = Path(f"{database}{JOURNAL}")
+    with suppress(OSError, UnsafeFile):
+        if _is_everybodys(database.parent) and not journal.lstat().st_size:
+            remove_plain(journal)
+
+
+def _is_everybodys(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
 def make_plain(path: Path) -> int:
@@ -104,7 +154,8 @@ def remove_plain(path: Path) -> None:
         found = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    _check_found(path, found)
+    if found.st_nlink > 1:
         raise UnsafeFile(_unsafe_words(path))
     path.unlink()
 
@@ -234,8 +285,9 @@ class DatabaseLock:
         try:
             self._lock(file, _owner(file))
             self._check_loss(file)
-            held = self._open_database()
+            held = _open_ours(self._database)
             self._lock(held, "another server, under another name or with its lock file removed")
+            occupy_names(self._database)
         except BaseException:
             if held is not None:
                 os.close(held)
@@ -258,9 +310,6 @@ class DatabaseLock:
         if not self._accept_loss:
             raise Lost(loss)
         log.warning("the loss is accepted: %s", loss)
-
-    def _open_database(self) -> int:
-        return os.open(self._database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def describe(self, owner: str) -> None:
         """Write the owner of the database to the lock file."""
@@ -287,6 +336,7 @@ class DatabaseLock:
             os.close(self._file)
             os.close(self._held)
             self._file = self._held = None
+            _leave_journal(self._database)
 
 
 def lock_path(database: Path) -> Path:
@@ -312,7 +362,7 @@ def owner_of(database: Path) -> str | None:
     database = database.resolve()
     for path in (lock_path(database), database):
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             continue
         try:

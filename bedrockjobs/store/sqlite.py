@@ -18,7 +18,16 @@ from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES
 from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.base import AccessPlan, StoreError
-from bedrockjobs.store.files import POLL_S, DiskReserve, FileGone, FileWatch, UnsafeFile, fill
+from bedrockjobs.store.files import (
+    JOURNAL,
+    POLL_S,
+    DiskReserve,
+    FileGone,
+    FileWatch,
+    UnsafeFile,
+    fill,
+    occupy_names,
+)
 from bedrockjobs.store.sqlite_unit import SQLiteUnit, fault_of
 from bedrockjobs.store.statements import STATEMENTS as SQL
 from bedrockjobs.store.transfer import moved_refusal, moved_to
@@ -67,6 +76,7 @@ class SQLiteEngine:
             self._prepare(settings)
             self._execute("PRAGMA busy_timeout = 0")  # from now on the dispatcher waits, not the event loop
             if self.waits_for_disk:
+                occupy_names(Path(self.path), [JOURNAL])  # creating a database used one up
                 self._watch = FileWatch(self.path)
         except BaseException:
             self._db.close()

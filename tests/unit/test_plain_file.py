@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import files
 from bedrockjobs.store.files import (
+    SIDE_FILES,
     DatabaseLock,
     UnsafeFile,
     check_owner,
@@ -19,6 +22,7 @@ from bedrockjobs.store.files import (
     remove_plain,
 )
 from bedrockjobs.store.offline import unit_of
+from bedrockjobs.store.sqlite import SQLiteEngine
 
 
 def _linked(path: Path) -> None:
@@ -86,6 +90,8 @@ def test_plain_ones_are_opened_made_anew_and_removed(place: Path) -> None:
 
 
 STRANGER = 4242
+SUFFIXES = ("", *SIDE_FILES, "-lock")
+"""Endings of the files of a database."""
 
 
 @pytest.fixture
@@ -95,7 +101,7 @@ def database(tmp_path: Path) -> Path:
     folder.mkdir()
     folder.chmod(0o1777)
     path = folder / "jobs.db"
-    for suffix in ("", "-wal", "-shm", "-journal"):
+    for suffix in SUFFIXES:
         Path(f"{path}{suffix}").touch(0o600)
     return path
 
@@ -108,7 +114,7 @@ def as_a_strangers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_database_that_another_user_may_have_planted_is_refused(
     database: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
@@ -130,6 +136,70 @@ def test_a_database_that_another_user_may_have_planted_is_refused(
     else:
         with pytest.raises(UnsafeFile), unit_of(database, datetime(2026, 1, 1, tzinfo=UTC)):
             pass
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_is_planted_after_the_check_is_refused(
+    database: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """By its owner and mode once it is open; SQLite opens the side files by itself, and then finds ours."""
+    file = Path(f"{database}{suffix}")
+    for each in SUFFIXES:
+        Path(f"{database}{each}").unlink()
+
+    def plant(_: Path) -> None:
+        file.touch()
+        file.chmod(0o606)
+
+    monkeypatch.setattr(files, "check_owner", plant)
+    with pytest.raises(UnsafeFile, match=f"everybody may write to {file}: run chmod o-w"):
+        DatabaseLock(database).acquire()
+    file.chmod(0o600)
+    monkeypatch.setattr(files, "check_owner", Path.exists)
+    lock = DatabaseLock(database)
+    lock.acquire()
+    lock.release()
+
+
+def test_no_name_of_a_side_file_is_free_in_a_folder_of_everybody(database: Path) -> None:
+    """While a server has the database, also a new one; a folder of its own user keeps no empty files."""
+    for path, kept in ((database, set(SIDE_FILES)), (database.parent.parent / "own.db", {"-wal", "-shm"})):
+        for suffix in SUFFIXES:
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        lock = DatabaseLock(path)
+        lock.acquire()
+        engine = SQLiteEngine(path, Settings())
+        try:
+            assert {suffix for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()} == kept
+            check_owner(path)
+            reading = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+            assert reading.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
+            reading.close()
+        finally:
+            engine.close()
+            lock.release()
+        assert {each.name for each in path.parent.glob(f"{path.name}*")} == {path.name, f"{path.name}-lock"}
+
+
+def test_a_disk_reserve_of_another_user_is_not_removed(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not start with it: it could never give the reserve up."""
+    Path(f"{database}-ballast").touch(0o600)
+    as_a_strangers(Path(f"{database}-ballast"), monkeypatch)
+    with pytest.raises(UnsafeFile, match="-ballast belongs to the user"):
+        SQLiteEngine(database, Settings())
+    assert Path(f"{database}-ballast").exists()
+
+
+def test_a_group_may_write(database: Path) -> None:
+    """Only a trusted owner can have let it, as Kubernetes does in a volume with an fsGroup."""
+    for suffix in SUFFIXES:
+        Path(f"{database}{suffix}").chmod(0o660)
+    check_owner(database)
+    lock = DatabaseLock(database)
+    lock.acquire()
+    lock.release()
 
 
 def test_who_has_the_folder_may_have_the_file(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
