@@ -276,8 +276,8 @@ class Batch:
             if waiter is not None and self._waiting.remove(waiter):
                 work.outcomes.append((waiter.submission, take.nothing(waiter.request)))
                 worker = waiter.request.worker
-                if worker is not None and not self._waiting.waits_of(worker):
-                    work.context.emit(WaitLeft(worker))
+                if worker is not None and not self._waiting.waits_of(worker, waiter.token):
+                    work.context.emit(WaitLeft(worker, waiter.token))
 
     def _park(
         self, work: PendingCommit, submission: Submission, request: TakeRequest, *, searching: bool
@@ -292,8 +292,9 @@ class Batch:
         once = not command.waiting
         wait_ms = WAIT_MS_DEFAULT if timeout is None or once else timeout
         if submission.gone or wait_ms <= 0 or not self.may_wait:
-            if submission.gone and request.worker is not None and not self._waiting.waits_of(request.worker):
-                work.context.emit(WaitLeft(request.worker))
+            worker, by = request.worker, submission.by
+            if submission.gone and worker is not None and not self._waiting.waits_of(worker, by):
+                work.context.emit(WaitLeft(worker, by))
             work.outcomes.append((submission, unanswered(request) if searching else take.nothing(request)))
             return
         self._seq += 1

@@ -152,6 +152,8 @@ class WaitLeft(NamedTuple):
     """A worker whose client ended its last wait for a job early."""
 
     worker: str
+    by: str = ""
+    """The name of its token, or empty."""
 
 
 class DrainsChanged(NamedTuple):

@@ -118,7 +118,8 @@ class Waiting:
         """Number of waiters."""
         self.sooner = False
         """Whether a deadline or due time was added since the dispatcher last looked at them."""
-        self._waits_of: Counter[str] = Counter()
+        self._waits_of: Counter[tuple[str, str]] = Counter()
+        """Waiters by worker and token."""
         self._unindexed_of: Counter[tuple[str, str]] = Counter()
         """Waiters by token and pattern, for patterns that are compared with every name."""
         self._shares = TokenShares("Too many patterns are waited for")
@@ -206,7 +207,7 @@ class Waiting:
         self.count += 1
         self.sooner = True
         if request.worker is not None:
-            self._waits_of[request.worker] += 1
+            self._waits_of[request.worker, waiter.token] += 1
         heappush(self._deadlines, (waiter.deadline, waiter.seq, waiter))
         return group
 
@@ -224,9 +225,9 @@ class Waiting:
             worker,
         )
 
-    def waits_of(self, worker: str) -> int:
-        """Return how many waiters a worker has."""
-        return self._waits_of[worker]
+    def waits_of(self, worker: str, token: str = "") -> int:
+        """Return how many waiters a worker of a token has."""
+        return self._waits_of[worker, token]
 
     def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
         """Regroup waiters: ``held`` workers are not served, ``alone`` ones have jobs of their own queued."""
@@ -280,9 +281,9 @@ class Waiting:
         self.count -= 1
         worker = waiter.request.worker
         if worker is not None:
-            self._waits_of[worker] -= 1
-            if not self._waits_of[worker]:
-                del self._waits_of[worker]
+            self._waits_of[worker, waiter.token] -= 1
+            if not self._waits_of[worker, waiter.token]:
+                del self._waits_of[worker, waiter.token]
         if not group.waiters:
             del self._groups[group.key]
             self._unfile(group)

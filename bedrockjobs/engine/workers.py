@@ -7,6 +7,10 @@ It knows no rows and no sockets.
 Any client may invent workers, so the registry has a limit and a budget in bytes. When one is used up, it
 evicts a worker of the token that uses most of the budget, preferring workers whose client has disconnected
 and that never got a job. An evicted worker keeps its runs and is added again at its next request.
+
+A worker belongs to the token that used its name first, until it leaves or is silent for a lease. What another
+token says under its name changes nothing of it; only leases of runs are renewed, so that a worker whose token
+was exchanged loses none.
 """
 
 from __future__ import annotations
@@ -150,8 +154,8 @@ class Worker:
     drain_reported: bool = False
     """Whether its last heartbeat reply said that it is drained."""
     runs: set[int] = field(default_factory=set)
-    by: str = ""
-    """The name of its token, or empty."""
+    by: str | None = ""
+    """The name of the token that it belongs to, empty without one; None if only other servers know it."""
     served: bool = False
     """Whether it ever got a job."""
     size: int = 0
@@ -265,7 +269,7 @@ class WorkerRegistry:
         """Which workers ask for which names."""
         self._runs_of: dict[str, set[int]] = {}
         """Open runs by the name of their worker."""
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str | None, Share] = {}
         """The workers by token."""
         self._size = 0
         """The memory of all workers in bytes."""
@@ -426,7 +430,7 @@ class WorkerRegistry:
     ) -> Worker:
         """Record a sign of life of a worker, which may wait for a reply for ``wait_s`` seconds more.
 
-        Return the worker even if there is no room to add it.
+        Return the worker even if there is no room to add it, or if its name belongs to another token.
         """
         now = self._clock.now().isoformat(" ", "seconds")[:19]
         now_s = self._leases.monotonic()
@@ -447,6 +451,10 @@ class WorkerRegistry:
                     asked={asked: until} if (asked := tuple(names)) else {},
                 )
             )
+        if worker.by is None:
+            self._move(worker, by)
+        elif worker.by != by:
+            return Worker(name, now, now, until, by=by, drain_reported=name in self.drains)
         worker.heartbeat, worker.until = now, max(until, worker.until)
         worker.pid = pid or worker.pid
         worker.accepts = tuple(accepts) or worker.accepts
@@ -458,10 +466,9 @@ class WorkerRegistry:
             worker.asked[asked] = until
             if len(worker.asked) > 1:
                 changed = self._drop_asked(worker, now_s) or changed
-        if by != worker.by:
-            self._move(worker, by)
-        else:
-            self._shares[by].line_of(worker).move_to_end(name)
+        share = self._shares.get(by)
+        if share is not None and name in (line := share.line_of(worker)):
+            line.move_to_end(name)
         if changed:
             self._measure(worker)
         self._was_met(worker)
@@ -514,7 +521,7 @@ class WorkerRegistry:
         return worker
 
     def _move(self, worker: Worker, by: str) -> None:
-        """Charge a worker to another token, the one it uses now."""
+        """Charge a worker that only other servers knew to the token that uses it here."""
         self._remove(worker.name)
         worker.by = by
         if not self._add(worker):
@@ -573,7 +580,7 @@ class WorkerRegistry:
     def _wait_left(self, event: WaitLeft) -> None:
         """Record that a worker stopped waiting: it counts as gone after a lease and is evicted first."""
         worker = self.workers.get(event.worker)
-        if worker is None:
+        if worker is None or worker.by not in (event.by, None):
             return
         until = self._leases.monotonic() + LEASE_S_DEFAULT
         worker.until = min(worker.until, until)
@@ -691,7 +698,7 @@ class WorkerRegistry:
         return self._answer(command)
 
     def _beat(self, command: Heartbeat, by: str) -> Worker:
-        """Renew the leases of a worker's runs, and record what it says of itself."""
+        """Renew the leases of a worker's runs; record what it says of itself, if it belongs to the token."""
         worker = self.record_contact(
             command.worker,
             host=command.host,
@@ -706,7 +713,7 @@ class WorkerRegistry:
             run = self.runs.get(run_id)
             if run is not None and run.worker == command.worker:
                 self._renew(run)
-        if command.leaving:
+        if command.leaving and worker is self.workers.get(command.worker):
             self.remove_worker(command.worker)
         return worker
 
@@ -960,7 +967,7 @@ class SharedWorkers(WorkerRegistry):
     def _update_worker(self, row: WorkerRow) -> None:
         worker = self.workers.get(row.name)
         if worker is None:
-            worker = Worker(row.name, row.joined, row.heartbeat, inf)
+            worker = Worker(row.name, row.joined, row.heartbeat, inf, by=None)
             worker.runs = self._runs_of.get(row.name, worker.runs)
             worker.served = bool(worker.runs)
             full = len(self.workers) >= WORKERS_MAX or self._size + worker.measured() > WORKERS_BYTES_MAX

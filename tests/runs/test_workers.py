@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import WORKER_EVENTS_A_MINUTE
+from bedrockjobs.commands import GetJob, GetJobs, Heartbeat
 from bedrockjobs.engine.workers import LISTED_MAX
+from tests.runs.bearer import Bearer, admin_of
 from tests.runs.rig import Site
 
 
@@ -299,3 +301,71 @@ async def test_they_are_listed_page_by_page(site: Site) -> None:
     assert found == [f"w{number}" for number in range(5)]
     chosen = (await site.ok("ListWorkers", name="w[13]"))["workers"]
     assert [worker["name"] for worker in chosen] == ["w1", "w3"]
+
+
+SAID: dict[str, Any] = {
+    "host": "elsewhere",
+    "pid": 9,
+    "version": "9",
+    "names": ["theirs/*"],
+    "name": "theirs/*",
+    "slots": 9,
+    "quiet": True,
+    "leaving": True,
+    "accepts": ["url"],
+    "runIDs": [1],
+    "heartbeat": True,
+}
+"""What a request may say of a worker."""
+
+SAYS_NOTHING = {
+    *("worker", "connection", "timeout", "getmockedjobs", "mockrequest", "runtoken"),
+    *("jobpriority", "numresults"),
+}
+"""The other attributes of these requests."""
+
+STRANGERS = (("work", "b*"), ("work", "a*"), ("work", ""), ("operate", "a*"), ("admin", ""))
+
+
+async def test_no_other_token_changes_a_worker(site: Site) -> None:
+    """Each attribute, times roles, scopes and protocols; what has the same name is another one's."""
+    root = await admin_of(site)
+    own = await root.token_for("own", "work", "a*")
+    await own.ok("Heartbeat", worker="w", host="h", pid=1, version="1", names=["a*"], slots=2)
+    assert (await own.http("GetJob", name="a*", worker="w", accepts=["cmd"])).code == 404
+
+    async def shown() -> list[dict[str, Any]]:
+        await root.ok("ListLimits")  # the writer has finished what came before
+        found: list[dict[str, Any]] = (await root.ok("ListWorkers"))["workers"]
+        return found
+
+    before = await shown()
+    assert [(one["name"], one["host"], one["names"], one["slots"]) for one in before] == [
+        ("w", "h", ["a*"], 2)
+    ]
+    for at, (role, scope) in enumerate(STRANGERS):
+        stranger = await root.token_for(f"stranger{at}", role, scope)
+        for kind in (Heartbeat, GetJob, GetJobs):
+            fields = kind.wire_names.keys()
+            assert fields <= SAYS_NOTHING | {key.lower() for key in SAID}, "judge it here"
+            said = {key: value for key, value in SAID.items() if key.lower() in fields}
+            about: dict[str, Any] = {"worker": "w"}
+            if kind is not Heartbeat:
+                about["name"] = "theirs/*"
+                said.pop("names")
+            if kind is GetJobs:
+                about["numResults"] = 1
+            for asked in (stranger.http, stranger.raw):
+                for one in ({}, *({key: value} for key, value in said.items()), said):
+                    reply = await asked(kind.__name__, **{**about, **one})
+                    assert reply.code in (200, 404, 303), (kind, one, reply)
+                    assert await shown() == before, (role, scope, kind, one)
+    await own.ok("Heartbeat", worker="w", leaving=True)
+    assert await shown() == []
+    await stranger.ok("Heartbeat", worker="w", host="elsewhere")
+    assert [one["host"] for one in await shown()] == ["elsewhere"], "the name is free again"
+    await own.ok("Heartbeat", worker="w", leaving=True)
+    assert [one["host"] for one in await shown()] == ["elsewhere"]
+    rotated = await root.ok("RotateToken", name=f"stranger{at}")
+    await Bearer(site, rotated["token"]).ok("Heartbeat", worker="w", leaving=True)
+    assert await shown() == [], "a rotated token goes on with its workers"

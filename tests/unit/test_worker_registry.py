@@ -159,6 +159,63 @@ def test_a_wait_that_was_left_counts_for_one_lease() -> None:
     assert list(found.workers) == ["stays"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_name_belongs_to_the_token_that_used_it_first(kind: type[WorkerRegistry]) -> None:
+    """No other ends its wait, hears of its drain in its place or keeps it alive; its runs are renewed."""
+    found, tell = registry(kind)
+    clock: Any = found._leases
+    tell(asked("w", "own", "a*", wait_s=100.0))
+    tell(asked("w", "other", "b*"))
+    assert (found.workers["w"].by, found.workers["w"].names) == ("own", ["a*"])
+    tell(WaitLeft("w", "other"))
+    assert found.workers["w"].until == clock.monotonic() + 145
+    beats = [
+        asyncio.ensure_future(
+            found.heartbeat(Heartbeat(worker="w", run_ids=[], connection="wait", timeout=9_000), by)
+        )
+        for by in ("other", "own")
+    ]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not any(beat.done() for beat in beats)
+    tell(DrainsChanged(frozenset({"w"})))
+    assert [json.loads(await beat)["quiet"] for beat in beats] == [True, True]
+    tell(opened(1, 1, "w"))
+    clock.advance(40)
+    found.heartbeat_at_once(Heartbeat(worker="w", run_ids=[1], leaving=True), "other")
+    assert found.runs[1].until == clock.monotonic() + 45, "its token may have been exchanged"
+    tell(WaitLeft("w", "own"))
+    clock.advance(44)
+    tell(asked("w", "other", "b*"))
+    if kind is WorkerRegistry:  # shared ones expire in the database
+        clock.advance(2)
+        found.overdue(None)  # type: ignore[arg-type]
+        assert "w" not in found.workers, "another one's requests are no sign of its life"
+    else:
+        found.apply_exchange(PeerState([], ["w"], [], [], [], []))  # type: ignore[attr-defined]
+    found.remove_worker("w")
+    tell(asked("w", "other", "b*"))
+    assert (found.workers["w"].by, found.workers["w"].names) == ("other", ["b*"])
+
+
+def test_a_worker_of_another_server_belongs_to_the_first_token_here() -> None:
+    found, tell = registry(SharedWorkers)
+    assert isinstance(found, SharedWorkers)
+    row = WorkerRow("w", "", "", "", "", 0, "", ["a"], [], 0, False)
+    found.apply_exchange(PeerState([], [], [], [], [row], []))
+    tell(asked("w", "own", "a*"))
+    tell(asked("w", "other", "b*"))
+    assert (found.workers["w"].by, found.workers["w"].asked.keys()) == ("own", {("a",), ("a*",)})
+
+
+def test_waits_of_a_worker_are_counted_by_token() -> None:
+    waiting = Waiting()
+    names = names_from(None, ("a/*",))
+    assert names is not None
+    waiting.add(Waiter(Submission(), TakeRequest(names, worker="w"), 1, 600.0, token="own"))
+    assert (waiting.waits_of("w", "own"), waiting.waits_of("w", "other")) == (1, 0)
+
+
 @pytest.mark.usefixtures("few")
 def test_other_servers_hear_of_a_limited_number_and_again_while_a_worker_waits() -> None:
     found, tell = registry(SharedWorkers)

@@ -41,7 +41,7 @@ def workers_for(context: Context, job: Job) -> list[str]:
                 found[name] = worker
     by_token: defaultdict[str, list[Worker]] = defaultdict(list)
     for worker in found.values():
-        by_token[worker.by].append(worker)
+        by_token[worker.by or ""].append(worker)
     for token, some in by_token.items():
         if len(some) > HOSTS_PER_CALLER_MAX:
             some.sort(key=lambda worker: (not worker.served, worker.joined, worker.name))
