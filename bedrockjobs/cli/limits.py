@@ -26,6 +26,7 @@ def limit() -> None:
 
     \b
     bedrockjobs limit set 'mail/*' --running 4
+    bedrockjobs limit set 'tenant/*' --running 3 --per-key
     bedrockjobs limit set 'api/*' --starts 100/1m
     bedrockjobs limit set 'import/*' --queued 10000 --per-second 50
     bedrockjobs limit list
@@ -36,7 +37,8 @@ act(
     limit,
     "set",
     SetLimit,
-    *("name", "queued", "per_second", "running", typed("starts", metavar="NUMBER/DURATION"), "burst", "by"),
+    *("name", "queued", "per_second", "running", "per_key"),
+    *(typed("starts", metavar="NUMBER/DURATION"), "burst", "by"),
     text="Limit the names that match GLOB, which share the limit; replaces the former limit of GLOB.",
     outcome="limited",
     sentence="Limited {name}.",
@@ -54,7 +56,18 @@ act(
 listing(
     limit,
     ListLimits,
-    columns=("name", "queued", "perSecond", "running", "runs", "starts", "refused", "lastRefused", "by"),
+    columns=(
+        "name",
+        "queued",
+        "perSecond",
+        "running",
+        "perKey",
+        "runs",
+        "starts",
+        "refused",
+        "lastRefused",
+        "by",
+    ),
     none="No limits: `bedrockjobs limit set GLOB` sets one.",
 )
 

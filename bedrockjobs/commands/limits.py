@@ -21,7 +21,7 @@ from bedrockjobs.base.config import (
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.json_schemas import SchemaType
-from bedrockjobs.base.wire import OneLine, Whole
+from bedrockjobs.base.wire import Boolean, OneLine, Whole
 from bedrockjobs.commands.base import BUSY, Command, Empty, Example, Refusal, Reply, Scoping
 from bedrockjobs.commands.control import PausePattern
 from bedrockjobs.commands.options import Duration
@@ -99,6 +99,7 @@ class SetLimit(Command[Empty]):
     refusals = [
         Refusal(402, "Missing limit", "None of `queued`, `perSecond`, `running` and `starts` is given."),
         Refusal(402, "Malformed burst", "`burst` is given without `starts`."),
+        Refusal(402, "Malformed perKey", "`perKey` is given without `running`."),
         Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have limits already."),
     ]
 
@@ -120,6 +121,12 @@ class SetLimit(Command[Empty]):
         ge=0,
         le=RUNNING_LIMIT_MAX,
         description="Runs of named workers that may be in progress at once; 0: no limit.",
+    )
+    per_key: Boolean = Field(
+        default=False,
+        description="Whether `running` counts each `concurrencyKey` on its own, by any worker or client. It"
+        " is then the `concurrencyLimit` of jobs that have a key but no limit, and the most for those that"
+        " have one. Jobs without a key are not limited.",
     )
     starts: StartRate = Field(
         default="",
@@ -156,6 +163,7 @@ class LimitReply(Reply):
     queued: int = Field(description="0: no limit.")
     per_second: int = Field(description="0: no limit.")
     running: int = Field(description="0: no limit.")
+    per_key: bool = Field(description="Whether `running` counts each `concurrencyKey` on its own.")
     starts: str = Field(description="Rate of starts, like 100/1m; empty: no limit.")
     burst: int = Field(description="Starts at once; 0: as many as in the duration of `starts`.")
     next_start: str = Field(description="When the next job may start by `starts`; empty: at once.")
@@ -187,6 +195,7 @@ class ListLimits(Command[LimitsReply]):
                     "queued": 10_000,
                     "perSecond": 200,
                     "running": 0,
+                    "perKey": False,
                     "starts": "100/1m",
                     "burst": 0,
                     "nextStart": "",

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from bedrockjobs.base.config import STARTS_TOGETHER_S
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands.limits import rate_of
+from bedrockjobs.job.rows import Job, Options
 
 AT_LIMIT = "(limit)"
 """Author of the pause of a name that has reached its limit of running jobs or of starts."""
@@ -34,6 +35,36 @@ class Limit(NamedTuple):
     """Rate at which jobs may be started, like ``100/1m``; empty: any."""
     burst: int = 0
     """Starts at once after a time without any; 0: as many as in the period of ``starts``."""
+    each_key: str = ""
+    """The pattern as a regular expression, for SQL, if ``running`` counts each concurrency key on its own."""
+
+    @property
+    def per_key(self) -> bool:
+        """Return whether ``running`` counts each concurrency key on its own."""
+        return bool(self.each_key)
+
+    @property
+    def together(self) -> int:
+        """Return how many runs may be in progress at once, whatever their key; 0 is no limit."""
+        return 0 if self.per_key else self.running
+
+
+def slots_of(job: Job, limits: Sequence[Limit]) -> int:
+    """Return how many jobs with the lock or the concurrency key of a job may run at once, itself included."""
+    return slots_by(job.name, job.options, limits)
+
+
+def slots_by(name: str, options: Options, limits: Sequence[Limit]) -> int:
+    """Return how many jobs with the lock or the key of such options may run at once."""
+    if not options.concurrency_key:
+        return 1
+    most = [each.running for each in limits if each.per_key and glob(name, each.pattern)]
+    return min(most + ([options.concurrency_limit] if options.concurrency_limit else []), default=1)
+
+
+def per_key(limits: Sequence[Limit]) -> list[tuple[str, int]]:
+    """Return the patterns with a limit of runs per key, and how many there may be."""
+    return [(each.pattern, each.running) for each in limits if each.per_key]
 
 
 # A token bucket as one number: the time at which all starts so far would have been made at an even pace. Each
@@ -70,8 +101,8 @@ def limits_from(text: str) -> tuple[Limit, ...]:
 
 
 def text_of_limits(limits: Sequence[Limit]) -> str:
-    """Return limits in their stored form."""
-    return json.dumps(limits)
+    """Return limits in their stored form, which earlier versions can read if no limit is per key."""
+    return json.dumps([each if each.per_key else each[:-1] for each in limits])
 
 
 # Retention by name pattern: the stored form, and the value for one name.

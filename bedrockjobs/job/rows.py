@@ -319,11 +319,6 @@ def _is_good(name: str, value: Any) -> bool:
     return True
 
 
-def slots_of(job: Job) -> int:
-    """Return how many jobs with the lock or the concurrency key of a job may run at once, itself included."""
-    return job.options.concurrency_limit or 1
-
-
 OPTION_NAMES = frozenset(wire_name(field) for field in Options.model_fields)
 """The names that the column may hold, as they are spelled there."""
 

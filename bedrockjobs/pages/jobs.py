@@ -18,7 +18,8 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.job.eligibility import need_of
-from bedrockjobs.job.rows import Job, slots_of
+from bedrockjobs.job.limits import slots_of
+from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.formatting import number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
@@ -146,7 +147,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
     if standing == "paused" and pause is not None:
         why = pause_text(pause)
     elif standing == "blocked":
-        slots = slots_of(job)
+        slots = slots_of(job, held.limits)
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"
         if slots > 1:
             why = f"{slots} jobs with its key run"

@@ -292,6 +292,9 @@ class Unit(Protocol):
     def pauses_changed(self, *, wake: bool = True) -> None:
         """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
 
+    def slots_changed(self) -> None:
+        """Handle a change of how many jobs with a concurrency key may run; all waiters are checked again."""
+
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state, mocked or real."""
 

@@ -395,6 +395,12 @@ class PatternIndex:
             for priority, entry in pattern.parked.pop(lock, ()):
                 heappush(pattern.heaps[priority], entry)
 
+    def unlock_all(self) -> None:
+        """Return the entries that waited for any lock, before their patterns are used."""
+        for pattern in self._patterns.values():
+            while pattern.parked:
+                pattern.returning += pattern.parked.popitem()[1]
+
     def pauses_changed(self) -> None:
         """Return the entries whose pause has ended."""
         pauses = {pause.pattern for pause in self._seeks.pauses()}

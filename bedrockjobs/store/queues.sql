@@ -82,13 +82,18 @@ LIMIT :limit;
 SELECT pattern, "by", reason, since, "until" FROM pauses WHERE "until" = '' OR "until" > :now
     ORDER BY pattern LIMIT :limit;
 
+-- name: limits_set
+-- The limits of names.
+SELECT value FROM meta WHERE key = 'limits' LIMIT :limit;
+
 -- name: drained_workers
 -- The drained workers.
 SELECT worker, "by", since FROM drains ORDER BY worker LIMIT :limit;
 
 -- name: lanes_held
--- The lanes of running jobs, with the first of these jobs, which may hold a lock, their number, and its options.
-SELECT held.lane, first, running, options FROM (
+-- The lanes of running jobs, with the first of these jobs, which may hold a lock, their number, and its name and
+-- options.
+SELECT held.lane, first, running, name, options FROM (
     SELECT lane, min(jobID) AS first, count(*) AS running FROM jobs INDEXED BY jobsHolding
         WHERE state = 'RUNNING' AND lane <> '' GROUP BY lane LIMIT :limit
 ) AS held CROSS JOIN jobs ON jobs.jobID = first;

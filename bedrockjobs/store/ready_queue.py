@@ -28,6 +28,7 @@ from bedrockjobs.base.config import (
     SEARCHED_BETWEEN,
 )
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.job.limits import slots_of
 from bedrockjobs.job.rows import (
     EVERY_LANE,
     MOCK_LANE,
@@ -39,7 +40,6 @@ from bedrockjobs.job.rows import (
     found_in,
     is_narrow,
     parse_lane,
-    slots_of,
 )
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import LockPeriod, ReadyNews
@@ -435,7 +435,7 @@ class ReadyQueue:
             if job.lane:
                 self._open_lane(job.lane)
                 lock = parse_lane(job.lane).lock
-                if lock in self._locks and slots_of(job) > 1:  # its limit may have been raised
+                if lock in self._locks and self._slots_of(job) > 1:  # its limit may have been raised
                     self.patterns.unlock(lock)
             else:
                 self._next.offer(job)
@@ -532,7 +532,10 @@ class ReadyQueue:
         """Return the lock of a job if it keeps the job from starting, otherwise an empty string."""
         lock = parse_lane(job.lane).lock
         holders = self._locks.get(lock)
-        return lock if holders and len(holders) >= slots_of(job) else ""
+        return lock if holders and len(holders) >= self._slots_of(job) else ""
+
+    def _slots_of(self, job: Job) -> int:
+        return slots_of(job, self._records.limits())
 
     def lock_held(self, lane: str) -> LockPeriod | None:
         """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
@@ -545,6 +548,11 @@ class ReadyQueue:
         self.patterns.pauses_changed()
         self.all_hosts.pauses_changed()
         self.news.wakes_all = self.news.wakes_all or wake
+
+    def slots_changed(self) -> None:
+        """Handle a change of how many jobs with a concurrency key may run; all waiters are checked again."""
+        self.patterns.unlock_all()
+        self.news.wakes_all = True
 
     # --- takes -------------------------------------------------------------------------------------------
 

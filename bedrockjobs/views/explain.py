@@ -10,9 +10,9 @@ from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ExplainJob
 from bedrockjobs.job.eligibility import EligibleWorkers, LockHolders, Requirements, need_of
-from bedrockjobs.job.limits import AT_LIMIT
+from bedrockjobs.job.limits import AT_LIMIT, slots_of
 from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_text
-from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane, slots_of
+from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane
 from bedrockjobs.job.take_request import how_to_ask
 from bedrockjobs.job.unique_key import held_key
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
@@ -146,17 +146,17 @@ def _before_workers(row: Job, held: Held) -> Reasons:
         reasons.append(("no tick", _no_tick(row.repeat)))
     elif row.next_run > held.now:
         reasons.append(("nextRun", f"it is due at {row.next_run}"))
-    slots = slots_of(row)
+    slots = slots_of(row, held.limits)
     holders = held.holders.get(parse_lane(row.lane).lock)
     if holders is not None and holders.running >= slots:
-        reasons.append(_held(row, holders))
+        reasons.append(_held(row, holders, slots))
     return reasons
 
 
-def _held(row: Job, holders: LockHolders) -> tuple[str, str]:
+def _held(row: Job, holders: LockHolders, slots: int) -> tuple[str, str]:
     lock, options = parse_lane(row.lane).lock, row.options
     if options.concurrency_key:
-        words = f"{holders.running} of {slots_of(row)} running with key {lock}"
+        words = f"{holders.running} of {slots} running with key {lock}"
         return "concurrency", words
     return "lock", f"job {holders.first} holds the lock {lock}"
 

@@ -30,6 +30,7 @@ from bedrockjobs.job.eligibility import (
     need_of,
     readiness_of,
 )
+from bedrockjobs.job.limits import Limit, limits_from, slots_by
 from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
 from bedrockjobs.store.base import Reader
@@ -137,6 +138,7 @@ class Held(NamedTuple):
     """Running jobs, by the lock that they hold."""
     takers: EligibleWorkers
     drains: dict[str, Drain]
+    limits: tuple[Limit, ...] = ()
     may_name_all: bool = True
     """Whether messages may name every worker and job; False within a scope."""
 
@@ -253,15 +255,19 @@ class Queues:
         pauses = Pauses(await self.pauses(now))
         drains = (await self._reader.view("drained_workers", {}, HELD_MAX)).rows
         holders: dict[str, LockHolders] = {}
-        for lane, job_id, running, options in (await self._reader.view("lanes_held", {}, HELD_MAX)).rows:
+        found = (await self._reader.view("limits_set", {}, 1)).rows
+        limits = limits_from(found[0][0]) if found else ()
+        for lane, job_id, running, name, options in (
+            await self._reader.view("lanes_held", {}, HELD_MAX)
+        ).rows:
             if lock := parse_lane(lane).lock:
-                one = LockHolders(running, job_id, decode_options(options).concurrency_limit or 1)
+                one = LockHolders(running, job_id, slots_by(name, decode_options(options), limits))
                 first = min(holders.get(lock, one), one, key=lambda held: held.first)
                 before = holders[lock].running if lock in holders else 0
                 holders[lock] = first._replace(running=before + running)
         drained = {row[0]: Drain._make(row) for row in drains}
         takers = EligibleWorkers(self._presence.workers, drained, self._presence.requested_names)
-        return Held(now, pauses, holders, takers, drained, self._scope is None)
+        return Held(now, pauses, holders, takers, drained, limits, self._scope is None)
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
         """Return the active pauses, by pattern."""

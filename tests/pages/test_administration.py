@@ -71,11 +71,14 @@ async def test_a_limit_is_set_changed_and_removed(site: Site, page: Page) -> Non
     await expect(row).to_contain_text("0 of 4")
     await row.get_by_role("button", name="Change…").click()
     await row.get_by_label("Starts in a time").fill("100/1m")
+    await row.get_by_label("each concurrency key").check()
     await row.get_by_role("button", name="Change", exact=True).click()
     await page.locator("#confirm-yes").click()
     await expect(row.locator("td").nth(1)).to_have_text("100/1m")
     (limit,) = (await site.ask("ListLimits"))["limits"]
     assert (limit["name"], limit["running"], limit["starts"], limit["queued"]) == ("mail/*", 4, "100/1m", 0)
+    assert limit["perKey"]
+    await expect(row.locator("td").nth(0)).to_contain_text("4 with each key")
     await row.get_by_role("button", name="Remove").click()
     await page.locator("#confirm-yes").click()
     await expect(page.locator("#limits")).to_contain_text("No limits.")

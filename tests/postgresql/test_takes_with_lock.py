@@ -202,7 +202,7 @@ def step(dice: random.Random, known: int) -> c.Command[Any]:
     kind = dice.random()
     lock = dice.choice(("", "K", "L", "L", "M", "N"))
     limited = {"concurrencyKey": "O", "concurrencyLimit": 2}
-    locking = {"lock": lock} if lock != "N" else limited
+    locking = {"lock": lock} if lock != "N" else dice.choice((limited, {"concurrencyKey": "P"}))
     if kind < 0.35:
         given = {"name": dice.choice("ab"), "jobPriority": dice.choice(PRIORITIES[:3])}
         if dice.random() < 0.2:
@@ -221,6 +221,10 @@ def step(dice: random.Random, known: int) -> c.Command[Any]:
     if kind < 0.97:
         given = {"jobID": job_id, "data": {}, "jobPriority": dice.choice(PRIORITIES[:3])}
         return c.UpdateJob.read(given | ({"lock": lock} if dice.random() < 0.5 else {}))
+    if kind < 0.985:
+        if dice.random() < 0.3:
+            return c.RemoveLimit(name="?")
+        return c.SetLimit(name="?", running=dice.randint(1, 3), per_key=True)
     pause = dice.choice((c.PauseJobs, c.ResumeJobs))
     return pause.read({"name": dice.choice(("a", "b"))})
 

@@ -333,6 +333,86 @@ async def test_explain_says_how_many_run(site: Site) -> None:
     assert {"reason": "concurrency", "detail": "3 of 3 running with key customer-7"} in waits
 
 
+# --- a limit per key ------------------------------------------------------------------------------------
+
+
+async def keys_taken(site: Site, name: str = "*") -> list[str]:
+    """Take jobs until there are no more; return their keys."""
+    found = []
+    while (reply := await site.http("GetJob", {"name": name, "worker": "w"})).code == 200:
+        found.append(reply.json.get("concurrencyKey", ""))
+    assert reply.code == 404
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", ["*", "t/*", "t/a"])
+async def test_a_limit_per_key_is_that_of_each_key(site: Site, name: str) -> None:
+    await site.ok("SetLimit", name="t/*", running=2, perKey=True)
+    for key in ("k", "l", "k", "k", "l", "m", "k"):
+        await site.create("t/a", concurrencyKey=key)
+    for _ in range(3):
+        await site.create("t/a")
+        await site.create("t/a", lock="x")
+        await site.create("u", concurrencyKey="n")
+    found = await keys_taken(site, name)
+    keyed = ["k", "k", "l", "l", "m"]
+    assert [key for key in found if key in ("k", "l", "m")] == keyed
+    assert found.count("") == 3 + 1, "without a key all, with a lock one"
+    assert found.count("n") == (name == "*"), "other names are not limited by it"
+    (limit,) = (await site.ok("ListLimits"))["limits"]
+    assert (limit["running"], limit["perKey"], limit["runs"]) == (2, True, 9)
+    assert await keys_taken(site, name) == []
+
+
+@pytest.mark.parametrize("name", ["*", "t/a"])
+@pytest.mark.parametrize(
+    ("own", "rules", "most"), [(1, [2], 1), (3, [2], 2), (None, [4, 3], 3), (None, [], 1)]
+)
+async def test_the_smallest_limit_of_a_key_holds(
+    site: Site, own: int | None, rules: list[int], most: int, name: str
+) -> None:
+    options = {"concurrencyKey": "k"} | ({"concurrencyLimit": own} if own else {})
+    await site.ok("CreateJobs", jobs=[{"name": "t/a", **options} for _ in range(6)])
+    for pattern, running in zip(("t/*", "t/a"), rules, strict=False):
+        await site.ok("SetLimit", name=pattern, running=running, perKey=True)
+    assert await keys_taken(site, name) == ["k"] * most
+    waits = (await site.ok("ExplainJob", jobID=6))["waitsFor"]
+    assert {"reason": "concurrency", "detail": f"{most} of {most} running with key k"} in waits
+
+
+@pytest.mark.parametrize("name", ["*", "t/*", "t/a"])
+async def test_a_changed_limit_per_key_holds_at_once(site: Site, name: str) -> None:
+    """Also for jobs that a search has found to be blocked, and for a client that waits."""
+    await site.ok("CreateJobs", jobs=[{"name": "t/a", "concurrencyKey": "k"} for _ in range(9)])
+    assert len(await keys_taken(site, name)) == 1
+    await site.ok("SetLimit", name="t/*", running=3, perKey=True)
+    assert len(await keys_taken(site, name)) == 2
+    talk = await site.asking(name)
+    assert await talk.silent()
+    await site.ok("SetLimit", name="t/*", running=4, perKey=True)
+    job = (await talk.reply()).json
+    await site.ok("SetLimit", name="t/*", running=2, perKey=True)
+    await site.finish(job)
+    assert await keys_taken(site, name) == [], "three still run"
+    await site.ok("RemoveLimit", name="t/*")
+    assert await keys_taken(site, name) == [], "one may run"
+    await site.ok("SetLimit", name="t/*", running=4)
+    assert await keys_taken(site, name) == [], "a limit of all keys together is none of a key"
+
+
+async def test_a_limit_per_key_survives_a_restart(site: Site) -> None:
+    await site.ok("SetLimit", name="t/*", running=2, perKey=True)
+    await site.ok("CreateJobs", jobs=[{"name": "t/a", "concurrencyKey": "k"} for _ in range(5)])
+    await site.take("*")
+    await site.crash(down=100)
+    assert await keys_taken(site) == ["k"]
+
+
+async def test_a_limit_per_key_is_one_of_running_jobs(site: Site) -> None:
+    assert await site.refused("SetLimit", name="t/*", starts="1/1m", perKey=True) == (402, "Malformed perKey")
+    assert (await site.ok("ListLimits"))["limits"] == []
+
+
 @pytest.mark.parametrize(
     ("given", "attribute"),
     [

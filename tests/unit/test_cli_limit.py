@@ -13,6 +13,7 @@ ONE = {
     "queued": 3,
     "perSecond": 0,
     "running": 2,
+    "perKey": False,
     "runs": 1,
     "refused": 12,
     "lastRefused": "2026-11-21 03:29:56",
@@ -26,6 +27,8 @@ def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
     assert sent(fake, "SetLimit") == [{"name": "mail/*", "queued": 3, "by": "ann"}]
     run("limit", "set", "mail/*", "--running", "2", "--by", "ann")
     assert sent(fake, "SetLimit")[-1] == {"name": "mail/*", "running": 2, "by": "ann"}
+    run("limit", "set", "mail/*", "--running", "2", "--per-key", "--by", "ann")
+    assert sent(fake, "SetLimit")[-1] == {"name": "mail/*", "running": 2, "perKey": True, "by": "ann"}
     assert run("limit", "remove", "mail/*", "--by", "ann").stdout == "Removed the limit of mail/*.\n"
     assert sent(fake, "RemoveLimit") == [{"name": "mail/*", "by": "ann"}]
     fake.will("RemoveLimit", NotFound("No such limit"))

@@ -112,7 +112,7 @@ def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
     if parse_lane(job.lane).now:
         return False
     for limit in context.unit.records.limits():
-        limits = limit.starts or (named and limit.running)
+        limits = limit.starts or (named and limit.together)
         if limits and glob(job.name, limit.pattern) and _pause_if_full(context, limit, named=named):
             return True
     return False
@@ -120,7 +120,7 @@ def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
 
 def _pause_if_full(context: Context, limit: Limit, *, named: bool) -> bool:
     records = context.unit.records
-    if named and limit.running and records.running(limit.pattern) >= limit.running:
+    if named and limit.together and records.running(limit.pattern) >= limit.together:
         reason = f"{limit.running} {'run' if limit.running == 1 else 'runs'} in progress, the limit"
         until = after_seconds(context.now_ms, RECHECKED_S)
     elif limit.starts and (start := start_of(context, limit)) > context.moment.timestamp():

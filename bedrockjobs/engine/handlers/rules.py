@@ -14,6 +14,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import days_text
 from bedrockjobs.base.config import LIMITS_MAX
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
+from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.base.vocabulary import OVER
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import (
@@ -37,7 +38,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.sync import Problems, synced
 from bedrockjobs.engine.rate_limits import RateLimit
 from bedrockjobs.job.delivery import ERROR_CHARS_KEPT, author_for, delivery_of, source_of, with_delivery
-from bedrockjobs.job.limits import AT_LIMIT, Limit, Retention
+from bedrockjobs.job.limits import AT_LIMIT, Limit, Retention, per_key
 from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import AccessPlan
 
@@ -306,6 +307,8 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
         )
     if command.burst and not command.starts:
         raise BadArguments("Malformed burst", "burst: expected only together with starts")
+    if command.per_key and not command.running:
+        raise BadArguments("Malformed perKey", "perKey: expected only together with running")
     records = context.unit.records
     limit = Limit(
         command.name,
@@ -316,13 +319,15 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
         context.now,
         command.starts,
         command.burst,
+        anchored_regex([command.name]) if command.per_key else "",
     )
+    former = per_key(records.limits())
     records.set_limits(_with(records.limits(), limit))
-    _recheck(context, command.name)
+    _recheck(context, command.name, former)
     numbers = {
         "queued": command.queued,
         "a second": command.per_second,
-        "at once": command.running,
+        "at once with each key" if command.per_key else "at once": command.running,
         "starts": command.starts,
     }
     text = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
@@ -334,16 +339,19 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
 def remove_limit(context: Context, command: RemoveLimit) -> Answer:
     """Remove the limit of a pattern."""
     records = context.unit.records
+    former = per_key(records.limits())
     records.set_limits(_without(records.limits(), command.name))
     records.set_paced(command.name, None)
     context.gates.remove(command.name)
-    _recheck(context, command.name)
+    _recheck(context, command.name, former)
     context.note("limit removed", name=command.name, by=command.by)
     return Answer()
 
 
-def _recheck(context: Context, pattern: str) -> None:
-    """Check the concurrency limit of a pattern again after it was changed."""
+def _recheck(context: Context, pattern: str, former: list[tuple[str, int]]) -> None:
+    """Check the concurrency limit of a pattern again after it was changed; ``former``: the limits per key."""
+    if per_key(context.unit.records.limits()) != former:
+        context.unit.slots_changed()
     for pause in context.unit.records.pauses():
         if pause.pattern == pattern and pause.by == AT_LIMIT:
             families.recheck_limit(context, pause)
@@ -365,6 +373,7 @@ def _shown(context: Context, gate: RateLimit) -> dict[str, str | int]:
         "queued": limit.queued,
         "perSecond": limit.per_second,
         "running": limit.running,
+        "perKey": limit.per_key,
         "starts": limit.starts,
         "burst": limit.burst,
         "nextStart": families.stamp_of(start) if start > context.moment.timestamp() else "",

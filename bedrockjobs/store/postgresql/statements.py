@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.glob import anchored_regex
+from bedrockjobs.job.limits import Limit
 from bedrockjobs.store import statements
 
 _REAL, _MOCKED = (
@@ -25,8 +26,18 @@ _LANES = (
 )
 """The lanes of a list that have queued jobs; of all lanes that a worker may read, few are in use."""
 
-_SLOTS = "coalesce(substring(options FROM '\"concurrencyLimit\": *([1-9][0-9]{0,4})')::bigint, 1)"
-"""How many jobs with the lock of a row may run at once; inside of a text there would be a backslash."""
+_KEY_LIMIT = (
+    f"(SELECT min((each->>{Limit._fields.index('running')})::bigint) FROM json_array_elements("  # noqa: S608
+    "(SELECT value::json FROM meta WHERE key = 'limits')) AS each"
+    f" WHERE jobs.name ~ (each->>{Limit._fields.index('each_key')}))"
+)
+"""How many jobs with one key may run at once by the limits of a row's name."""
+
+_SLOTS = (
+    "coalesce(least(substring(jobs.options FROM '\"concurrencyLimit\": *([1-9][0-9]{0,4})')::bigint,"
+    f' CASE WHEN jobs.options ~ \'"concurrencyKey": *"\' THEN {_KEY_LIMIT} END), 1)'
+)
+"""How many jobs with the lock of a row may run at once; inside of a text there would be backslashes."""
 
 _FREE = (
     "{row}.lock <> ALL ($7::text[]) AND (SELECT true FROM jobs AS holder"
@@ -165,7 +176,7 @@ MARKS = {
         " AND (found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE jobs.name ~ pauses.regex))"
         " AND (lock = '' OR ({free:jobs}))"
     ),
-    "free:jobs": _FREE.replace("{row}", "jobs").replace("{slots}", _SLOTS.replace("options", "jobs.options")),
+    "free:jobs": _FREE.replace("{row}", "jobs").replace("{slots}", _SLOTS),
     "slots": _SLOTS,
     "lanes:$1": _LANES.replace("{lanes}", "1"),
     "lanes:$2": _LANES.replace("{lanes}", "2"),

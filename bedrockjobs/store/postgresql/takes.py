@@ -16,17 +16,8 @@ from typing import NamedTuple
 from bedrockjobs.base.clock import Clock, ManualClock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_EACH, SCANNED_MAX, TAKEN_AT_ONCE
 from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.job.rows import (
-    MOCK_LANE,
-    OPEN_LANE,
-    OWN_COMMANDS,
-    Job,
-    Lane,
-    PauseRow,
-    found_in,
-    parse_lane,
-    slots_of,
-)
+from bedrockjobs.job.limits import Limit, slots_of
+from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Job, Lane, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.base import StillSearching
 from bedrockjobs.store.postgresql.heads import (
@@ -541,12 +532,14 @@ class Takes:
         remembered: CachedBounds,
         own_jobs: Callable[[], Collection[str]],
         pauses: Callable[[], Sequence[PauseRow]],
+        limits: Callable[[], Sequence[Limit]],
     ) -> None:
         """Read with ``transaction`` and ``rows``, starting at the cached bounds ``remembered``."""
         self._transaction = transaction
         self._remembered = remembered
         self._own_jobs = own_jobs
         self._pauses = pauses
+        self._limits = limits
         self._rows = rows
         self._locks = locks
         self._is_paused = is_paused
@@ -718,7 +711,7 @@ class Takes:
         lane = parse_lane(job.lane)
         if not lane.now and self._is_paused(job.name):
             return False
-        return not lane.lock or self._locks.is_free(lane.lock, slots_of(job))
+        return not lane.lock or self._locks.is_free(lane.lock, slots_of(job, self._limits()))
 
     def skipped_locked(self, request: TakeRequest, now: str) -> bool:
         """Return whether another unit has locked a due job; a read without locks finds it still queued."""

@@ -323,6 +323,7 @@ class PostgreSQLUnit:
             self.remembered,
             self.workers_with_own_jobs,
             self.records.pauses,
+            self.records.limits,
         )
         all_hosts = AllHosts(self._transaction, self._lock_rows, self._is_paused)
         self.due_on_all_hosts, self.next_on_all_hosts = all_hosts.due, all_hosts.next
@@ -682,6 +683,9 @@ class PostgreSQLUnit:
         """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
         self._takes.forget()
         self.news.wakes_all = self.news.wakes_all or wake
+
+    slots_changed = pauses_changed
+    """Handle a change of how many jobs with a concurrency key may run."""
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
         """Continue a scan for postponed takes; see ``store.base.Unit``."""

@@ -98,11 +98,12 @@ SELECT
 LIMIT :limit;
 
 -- name: lanes_held
--- The lanes of running jobs that hold a lock, with the first of these jobs, their number, and its options.
-SELECT lane, first, running, (SELECT options FROM jobs WHERE jobID = first) FROM (
+-- The lanes of running jobs that hold a lock, with the first of these jobs, their number, and its name and
+-- options.
+SELECT held.lane, first, running, name, options FROM (
     SELECT lane, min(jobID) AS first, count(*) AS running FROM jobs
         WHERE state = 'RUNNING' AND lock <> '' GROUP BY lane LIMIT :limit
-) AS held;
+) AS held CROSS JOIN LATERAL (SELECT name, options FROM jobs WHERE jobID = first OFFSET 0) AS holder;
 
 -- name: schedules_on_all_hosts
 -- The broadcast schedules.
