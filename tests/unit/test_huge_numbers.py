@@ -137,7 +137,7 @@ SETTINGS = (
     "[worker]\nconcurrency = 1\ngrace = 1.5\n"
 )
 RULES = (
-    '[[rule]]\nname = "a"\nargv = ["x"]\nnice = 1\ntimeout = 1.5\n'
+    '[[rule]]\nname = "a"\nargv = ["/bin/true"]\nnice = 1\ntimeout = 1.5\n'
     "limits = {cpu = 1, as = 1, fsize = 1, nofile = 1, nproc = 1}\n"
 )
 
@@ -178,6 +178,7 @@ def test_settings_and_rules_with_huge_numbers_are_refused_in_our_words(
         said.append(read(file))
         assert not IN_PYTHONS_WORDS.search(said[-1]), given[:200]
     assert TOO_LONG in "\n".join(said)
+    assert all(said) or read is not rules_problem, "each place of a rule is checked when it is read"
 
 
 LONG: dict[Format, str] = {

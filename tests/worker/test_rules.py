@@ -14,6 +14,7 @@ import pytest
 from bedrock_worker.policy.rules import (
     FILE_BYTES_MAX,
     LAUNCHERS,
+    LIMIT_MAX,
     MATCH_S,
     NICE_MAX,
     RELAYS,
@@ -138,6 +139,8 @@ FIELD = 'fields.x.match = ".*"\n'
         (RULE + 'limits.as = "lots"', "limits.as: expected a size"),
         (RULE + "limits.as = 0", "limits.as: expected a size"),
         (RULE + "limits.nofile = 0", "limits.nofile: "),
+        (RULE + f"limits.nproc = {LIMIT_MAX + 1}", f"limits.nproc: expected at most {LIMIT_MAX}"),
+        (RULE + "limits.cpu = 1e300", f"limits.cpu: expected at most {LIMIT_MAX}"),
         (RULE + "limits.stack = 1", "unknown key limits.stack"),
         (RULE + 'env.BEDROCK_X = "1"', "begin with BEDROCK_ are reserved"),
         (RULE + 'env."A-B" = "1"', "letters, digits and _"),

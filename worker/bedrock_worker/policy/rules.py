@@ -38,6 +38,9 @@ LIMITS = {
 }
 """Kernel limits, named as in ``setrlimit(2)``; address space last: it stops allocation."""
 
+LIMIT_MAX = 2**62
+"""Largest kernel limit: it must be below 2^63, also with ``CPU_TO_KILL_S``."""
+
 NICE_MAX = 19
 """The lowest priority."""
 
@@ -437,6 +440,9 @@ def _rule(content: Any, earlier: set[str]) -> Rule:
         secrets[variable] = Secret(secret.env, secret.file)
     rlimits = {name: getattr(table.limits, "as_" if name == "as" else name) for name in LIMITS}
     limits = {name: value for name, value in rlimits.items() if value is not None}
+    for name, value in limits.items():
+        if value > LIMIT_MAX:
+            raise ValueError(f"limits.{name}: expected at most {LIMIT_MAX}")
     rule = Rule(
         table.name,
         argv,
