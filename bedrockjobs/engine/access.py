@@ -354,7 +354,8 @@ def is_local(address: str) -> bool:
     if address in LOCAL:
         return True
     try:
-        return ipaddress.ip_address(address).is_loopback
+        parsed = ipaddress.ip_address(address)
+        return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
     except ValueError:
         return False
 

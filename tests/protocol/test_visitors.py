@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.errors import Unauthenticated
+from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import StartError
+from bedrockjobs.engine.access import Access
 from tests.certificates import Authority
 from tests.conftest import Serve
 from tests.protocol.talk import Talk, post, request
@@ -48,6 +52,9 @@ FOREIGN = (
     "[::1",
     "10.0.0.7.evil.example",
 )
+TLS = ("raw over TLS", "http over TLS")
+CERTIFIED = ("raw with a certificate", "http with a certificate")
+LOOPBACK6 = ("raw from ::1", "http from ::1")
 ALL = (*RAW, *TCP, *UNIX, *(f"host {host}" for host in (*LOCAL_HOSTS, PUBLIC, *ADDRESSES, *FOREIGN)))
 
 _local = tuple(f"host {host}" for host in LOCAL_HOSTS)
@@ -71,27 +78,75 @@ SETTINGS: dict[str, tuple[dict[str, object], tuple[str, ...], tuple[str, ...]]] 
         RAW,
         (*TCP, *UNIX, *_local, *_public, *_addresses),
     ),
-    "beyond, TLS": ({**BEYOND, "tls_cert": "cert"}, (*RAW, *TCP, *UNIX, *_local), ()),
+    "beyond, TLS": ({**BEYOND, "tls_cert": "cert"}, (*RAW, *TCP, *UNIX, *_local, *TLS), ()),
+    "TLS, public hosts": (
+        {"tls_cert": "cert", "public_hosts": PUBLIC},
+        (*RAW, TLS[0]),
+        (*TCP, *UNIX, *_local, *_public, TLS[1]),
+    ),
+    "TLS, behind a proxy": (
+        {**PROXY, "behind_proxy": True, "tls_cert": "cert", "tls_client_ca": "ca"},
+        (*RAW, TLS[0], CERTIFIED[0]),
+        (),
+    ),
+    "certificates": (
+        {"tls_cert": "cert", "tls_client_ca": "ca"},
+        (*RAW, *TCP, *UNIX, *_local, *TLS, *CERTIFIED),
+        (),
+    ),
+    "beyond, certificates": (
+        {**BEYOND, "tls_cert": "cert", "tls_client_ca": "ca", "insecure": True, "public_hosts": PUBLIC},
+        (*RAW, TLS[0], CERTIFIED[0]),
+        (*TCP, *UNIX, *_local, *_public, *_addresses, TLS[1], CERTIFIED[1]),
+    ),
+    "IPv6": ({"host": "::1"}, (*LOOPBACK6, "raw over unix", *UNIX), ()),
+    "IPv6, public hosts": (
+        {"host": "::1", "public_hosts": PUBLIC},
+        (LOOPBACK6[0], "raw over unix"),
+        (LOOPBACK6[1], *UNIX),
+    ),
+    "IPv6, a proxy": ({"host": "::1", "trusted_proxies": "::1"}, (LOOPBACK6[0], "raw over unix"), UNIX),
+    "IPv6, behind a proxy": (
+        {"host": "::1", "trusted_proxies": "::1", "behind_proxy": True},
+        (LOOPBACK6[0], "raw over unix"),
+        (),
+    ),
 }
 
 
-async def _codes(way: str, port: int, unix: Path) -> tuple[int, int]:
+def ways(settings: dict[str, object]) -> tuple[str, ...]:
+    """Return how a visitor may come to a server with these settings."""
+    if settings.get("host") == "::1":
+        return (*LOOPBACK6, "raw over unix", *UNIX)
+    more = (*(TLS if "tls_cert" in settings else ()), *(CERTIFIED if "tls_client_ca" in settings else ()))
+    return (*ALL, *more)
+
+
+async def _codes(way: str, port: int, unix: Path, authority: Authority) -> tuple[int, int]:
     """Return the codes of an attempt to make the first token and of a create, by one way."""
     kind, _, rest = way.partition(", ")
     host = way.removeprefix("host ") if way.startswith("host ") else "localhost"
     given = FORWARDED.get(rest)
     headers = {} if given is None else {XFF: given}
-    if way in RAW:
+    if kind.startswith("raw"):
         sent = [request("CreateToken", **FIRST), request("CreateJob", name="a")]
     else:
         sent = [
             post("CreateToken", FIRST, headers, host=host),
             post("CreateJob", {"name": "a"}, headers, host=host),
         ]
+    context = authority.trusting() if way in (*TLS, *CERTIFIED) else None
+    if context is not None and way in CERTIFIED:
+        context.load_cert_chain(*authority.sign("deploy"))
     codes = []
     for data in sent:
-        over_unix = "unix" in kind
-        talk = Talk(*await asyncio.open_unix_connection(str(unix))) if over_unix else await Talk.open(port)
+        if "unix" in kind:
+            talk = Talk(*await asyncio.open_unix_connection(str(unix)))
+        elif way in LOOPBACK6:
+            talk = await Talk.open(port, "::1")
+        else:
+            named = {} if context is None else {"server_hostname": "localhost"}
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", port, ssl=context, **named))
         async with talk:
             talk.send(data)
             reply = await talk.reply()
@@ -102,15 +157,50 @@ async def _codes(way: str, port: int, unix: Path) -> tuple[int, int]:
 @pytest.mark.parametrize("name", SETTINGS)
 async def test_every_way_to_come_without_a_token(serve: Serve, tmp_path: Path, name: str) -> None:
     settings, token_by, else_by = SETTINGS[name]
+    authority = Authority(tmp_path / "tls")
     if "tls_cert" in settings:
-        settings = {**settings, **Authority(tmp_path / "tls").serving()}
+        files: dict[str, object] = {**authority.serving(), "tls_client_ca": str(authority.ca)}
+        settings = {key: files.get(key, value) for key, value in {**files, **settings}.items()}
+        if "tls_client_ca" not in SETTINGS[name][0]:
+            del settings["tls_client_ca"]
     unix = tmp_path / "s"
     live = await serve(**{"unix": str(unix), **settings})
-    found = {way: await _codes(way, live.port, unix) for way in ALL}
-    expected = {way: (True, True) if way in token_by else (False, way in else_by) for way in ALL}
+    found = {way: await _codes(way, live.port, unix, authority) for way in ways(settings)}
+    expected = {way: (True, True) if way in token_by else (False, way in else_by) for way in found}
     assert {way: (token == MAY, job == 200) for way, (token, job) in found.items()} == expected
     assert {code for codes in found.values() for code in codes} <= {200, MAY, 403}
-    assert (await admin_of(live)).token, "the machine itself may always"
+    over_ipv6 = settings.get("host") == "::1"
+    async with await Talk.open(live.port, "::1" if over_ipv6 else "127.0.0.1") as talk:
+        made = await talk.ask("CreateToken", name="root", roles="admin")
+    assert made.json["token"], "the machine itself may always"
+
+
+LOOPBACK = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "::ffff:127.9.9.9", "unix")
+ELSEWHERE = ("10.0.0.7", "::ffff:10.0.0.7", "fe80::1%eth0", "2001:db8::7", "unknown via 127.0.0.1", "::")
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+@pytest.mark.parametrize("insecure", [True, False])
+@pytest.mark.parametrize("proxy", ["", "trusted_proxies", "public_hosts", "behind_proxy"])
+def test_an_address_of_the_machine_in_each_of_its_forms(reachable: bool, insecure: bool, proxy: str) -> None:
+    """Other addresses are those of visitors only where that is allowed, and no proxy's."""
+    given = {
+        "": {},
+        "trusted_proxies": PROXY,
+        "public_hosts": {"public_hosts": PUBLIC},
+        "behind_proxy": {**PROXY, "behind_proxy": True},
+    }[proxy]
+    settings = Settings.model_validate({"insecure": insecure, **given})
+    access = Access(SystemClock(), settings, reachable=reachable)
+    for address in (*LOOPBACK, *ELSEWHERE):
+        for http in (False, True):
+            local = address in LOOPBACK and not (http and proxy == "behind_proxy")
+            if local or not reachable or insecure:
+                found = access.visitor(address, http=http)
+                assert found.direct == (not (http and proxy)), (address, http)
+            else:
+                with pytest.raises(Unauthenticated):
+                    access.visitor(address, http=http)
 
 
 async def test_somebody_whom_a_trusted_proxy_names_is_no_visitor(serve: Serve) -> None:
