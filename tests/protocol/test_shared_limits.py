@@ -16,7 +16,7 @@ from bedrockjobs.base.config import TOKEN_SHARE
 from bedrockjobs.base.errors import CommandError, TooMany
 from bedrockjobs.base.principal import Permission, Principal
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.commands import COMMANDS, CreateJob, GetJobs, ListJobs, Query, ReadOutput
+from bedrockjobs.commands import COMMANDS, CreateJob, GetJobs, ListJobs, Query, ReadOutput, UpdateJob
 from bedrockjobs.engine import committer, workers
 from bedrockjobs.engine.committer import ManyNames
 from bedrockjobs.engine.events import WorkerAsked
@@ -301,6 +301,46 @@ async def test_a_token_that_exhausts_a_limit_keeps_nobody_from_it(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     await SHARED[limit](serve, monkeypatch)
+
+
+async def test_a_run_s_token_counts_in_the_share_of_its_worker_s(serve: Serve) -> None:
+    """In each of these limits that its commands reach: connections, commands and memory."""
+    live = await serve(connections_max=MOST + 1, pending_max=MOST, memory_bytes=16 * 1024 * 1024)
+    greedy, other = await two(live)
+    await greedy.ok("CreateJob", name="a")
+    taken = await greedy.ok("GetJob", name="a", worker="w", runToken=True)
+    job_id, run = taken["jobID"], Bearer(live, taken["runToken"])
+    kept = [await live.connect() for _ in range(SHARE)]
+    for talk, bearer in zip(kept, (greedy, run), strict=True):
+        talk.send(post("QueryJob", {"jobID": job_id}, bearer.headers))
+        assert (await talk.reply()).code == 200
+    for bearer, code in ((greedy, 429), (run, 429), (other, 200)):
+        assert (await bearer.http("QueryJob", jobID=job_id)).code == code
+    for talk in kept:
+        await talk.close()
+    await live.connections(0)
+    entry = live.server.service.access
+    by_run, by_greedy = (entry.by_token(bearer.token, "127.0.0.1") for bearer in (run, greedy))
+    done: list[object] = []
+
+    def submit(caller: Principal) -> None:
+        command = UpdateJob(job_id=job_id, progress="{}")
+        live.server.service.submit(command, lambda outcome: done.append(outcome) is None, caller)
+
+    for caller in (by_run, by_greedy):
+        submit(caller)
+    for caller in (by_run, by_greedy):
+        with pytest.raises(TooMany, match="commands are waiting"):
+            submit(caller)
+    submit(entry.by_token(other.token, "127.0.0.1"))
+    await live.until(lambda: len(done) == SHARE + 1)
+    slow = await live.connect()
+    head = post("QueryJob", {"jobID": job_id}, run.headers).split(b"\r\n\r\n")[0]
+    slow.send(re.sub(rb"Content-Length: \d+", b"Content-Length: 6000000", head) + b"\r\n\r\n ")
+    await live.until(lambda: live.server._connections.memory.used > 5_000_000)
+    large = '{"name":"a"}' + " " * 5_000_000
+    codes = [(await live.http("CreateJob", large, **who.headers)).code for who in (greedy, other)]
+    assert codes == [503, 200]
 
 
 _REFUSALS = {"TooMany", "TooManyWrong", "Unavailable", "token_share"}

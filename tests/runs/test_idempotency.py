@@ -117,7 +117,7 @@ async def test_control_characters_are_refused(site: Site, key: str) -> None:
 
 
 async def _by_http(who: Bearer, name: str, more: dict[str, Any]) -> Any:
-    return (await who.http("CreateJob", name=name, idempotencyKey="k", **more)).json
+    return (await who.http("CreateJob", **{"name": name, "idempotencyKey": "k", **more})).json
 
 
 async def _by_raw(who: Bearer, name: str, more: dict[str, Any]) -> Any:
@@ -163,6 +163,28 @@ async def test_keys_belong_to_a_token_and_to_a_run(site: Site) -> None:
         for way in (_by_http, _by_raw, _by_list):
             assert (await way(who, "a/b", more))["jobID"] == made[name], (name, way)
             assert (await way(who, "a/c", more))["code"] == 405, (name, way)
+    steps = [{"ref": "one", "name": "a/b"}]
+    workflows: dict[str, int] = {}
+    for again in (False, True):
+        for name, (who, more) in owners.items():
+            if more:  # a run may not make workflows
+                assert (
+                    await who.http("CreateWorkflow", name="a/b", jobs=steps, idempotencyKey="v")
+                ).code == 403
+                continue
+            for asked in (who.http, who.raw):
+                reply = await asked("CreateWorkflow", name="a/b", jobs=steps, idempotencyKey="v")
+                assert reply.code == 200, (name, reply)
+                assert workflows.setdefault(name, reply.json["workflowID"]) == reply.json["workflowID"], name
+                if again:
+                    other = await asked("CreateWorkflow", name="a/c", jobs=steps, idempotencyKey="v")
+                    assert other.code in (405, 409), (name, other)
+                taken = await asked("CreateWorkflow", name="a/b", jobs=steps, idempotencyKey="k")
+                assert taken.code in (405, 409), "it was used for a job"
+            assert (await _by_http(who, "a/c", {"idempotencyKey": "v"}))["code"] == 405, (
+                "and this for a workflow"
+            )
+    assert len(set(workflows.values())) == len(workflows) == 8, workflows
 
 
 async def test_keys_of_an_older_server_go_on(site: Site) -> None:

@@ -558,3 +558,60 @@ async def test_an_error_is_cut_to_its_kind_for_whoever_sees_no_data(live: Live, 
         assert PRINTED not in page.body, path
         seen += PRINTED in (await reader.get(path, Accept="text/html")).body
     assert seen >= 8
+
+
+def is_of_run(kind: type[Command[Any]], body: dict[str, Any], job_id: int, run_id: int) -> bool:
+    """Return whether a request is one of those that a run may send, as they are documented."""
+    name = kind.__name__
+    if name == "UpdateJob":
+        return body.keys() <= {"jobID", "progress"} and body["jobID"] == job_id
+    if name == "QueryJob":
+        return body["jobID"] == job_id
+    if name == "AppendOutput":
+        return body["runID"] == run_id
+    if name == "AddToWorkflow":
+        return "workflowID" not in body and body.get("jobID") == job_id
+    jobs = body.get("jobs", [body])
+    return name in ("CreateJob", "CreateJobs") and all(one.get("parentJobID") == job_id for one in jobs)
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        *((role, "") for role in ("work", "read,work", "work,produce", "operate", "admin")),
+        *((role, "theirs/*") for role in ("work", "read,work", "work,produce", "operate")),
+    ],
+)
+async def test_a_run_s_token_does_nothing_but_what_is_its_run_s(place: Place, role: str, names: str) -> None:
+    """Every command, about its own job and about others, whatever its worker's token may."""
+    root = place.root
+    worker = await root.token_for("worker", role, names)
+    own = (await root.ok("CreateJob", name="theirs/own"))["jobID"]
+    taken = await worker.ok("GetJob", name="theirs/own", worker="w", runToken=True)
+    run = Bearer(root.live, taken["runToken"])
+    itself = {**dict.fromkeys(place.theirs, own), "run": taken["runID"]}
+    before = (await root.ok("ListJobs", limit=1_000))["jobs"]
+    done: set[str] = set()
+    for kind in ALL:
+        for numbers in (place.theirs, place.mine, itself):
+            asked = bodies(kind, numbers, "theirs/own")
+            if numbers is itself:
+                child = {"name": "theirs/own", "parentJobID": own}
+                asked += [child] if kind.__name__ == "CreateJob" else []
+                asked += [{"jobs": [child]}] if kind.__name__ == "CreateJobs" else []
+                asked += [{"jobID": own, "progress": {"a": 1}}] if kind.__name__ == "UpdateJob" else []
+            for body in asked:
+                for send in (run.http, run.raw):
+                    reply = await send(kind.__name__, **body)
+                    if kind.open:
+                        continue
+                    may = is_of_run(kind, body, own, taken["runID"])
+                    assert (reply.code == 403) != may, (kind, body, reply)
+                    assert SECRET not in words_of(reply).replace(str(body), ""), (kind, body, reply)
+                    if reply.code == 200:
+                        done.add(kind.__name__)
+    assert done == {"UpdateJob", "QueryJob", "AppendOutput", "CreateJob", "CreateJobs"}
+    after = {job["jobID"]: job for job in (await root.ok("ListJobs", limit=1_000))["jobs"]}
+    assert [after.get(job["jobID"]) for job in before if job["jobID"] != own] == [
+        job for job in before if job["jobID"] != own
+    ], "no other job is changed"

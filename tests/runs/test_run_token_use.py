@@ -97,15 +97,21 @@ async def test_children_bring_a_command_only_where_the_workers_token_creates(liv
     for role in ("work", "work,read", "work,produce", "operate", "admin"):
         for scope in ("", "mail/*") if role != "admin" else ("",):
             worker = await root.token_for(f"{role.replace(',', '.')}{scope[:4]}", role, scope)
-            await root.ok("CreateJob", name="mail/a")
+            step = {"ref": "a", "name": "mail/a"}
+            await root.ok("CreateWorkflow", name="mail/flow", jobs=[step])
             job, command = await taken(live, worker)
-            for what, given in OWN.items():
+            for number, (what, given) in enumerate(OWN.items()):
+                added = {"ref": f"more {number}", "name": "mail/more", "after": ["a"], **given}
+                if what == "none":  # its parent is the workflow
+                    added.pop("after")
                 spec = {"name": "mail/child", "parentJobID": job["jobID"], **given}
                 replies = [
                     await command.http("CreateJob", **spec),
                     await command.raw("CreateJob", **spec),
                     await command.http("CreateJobs", jobs=[spec]),
                     await command.http("CreateJob", **spec, unique=True),
+                    await command.http("AddToWorkflow", jobID=job["jobID"], jobs=[added]),
+                    await command.raw("AddToWorkflow", jobID=job["jobID"], jobs=[added], existing="keep"),
                 ]
                 codes = {reply.code for reply in replies}
                 if codes == {403}:
