@@ -28,14 +28,17 @@ from bedrockjobs.commands.options import Duration
 
 
 def _some_limit(schema: dict[str, Any]) -> None:
-    """Add the rule that at least one limit is above 0."""
+    """Add the rules that at least one limit is above 0, and which one ``perKey`` is about."""
     above = {
         "queued": json_schemas.whole(1, QUEUED_LIMIT_MAX),
         "perSecond": json_schemas.whole(1, PER_SECOND_MAX),
         "running": json_schemas.whole(1, RUNNING_LIMIT_MAX),
         "starts": {"type": "string", "minLength": 1},
     }
-    schema["anyOf"] = [{"required": [name], "properties": {name: value}} for name, value in above.items()]
+    given = {name: {"required": [name], "properties": {name: value}} for name, value in above.items()}
+    schema["anyOf"] = [*given.values()]
+    no_keys = json_schemas.left_out("perKey", empty=(False, "false", 0, "0"))
+    schema["allOf"] = [{"anyOf": [no_keys, given["running"]]}]
 
 
 class Rate(NamedTuple):

@@ -227,6 +227,7 @@ QUEUES_INTENDED = {
     "pending_children": {"jobs": BY_PARENT},
     "jobs_ahead": {"jobs": BY_NAME},
     "pauses_held": {"pauses": ""},
+    "limits_set": {"meta": "PRIMARY KEY"},
     "drained_workers": {"drains": ""},
 }
 """How a look at the queue finds its rows: the table and its index; without one it reads the first rows, as

@@ -257,7 +257,7 @@ CALLED: dict[str, str] = {
     "failure seen": "--run {failed}",
     "failure show": "{fingerprint}",
     "queue explain": "{queued}",
-    "queue history": "{name}",
+    "queue history": "{name} -o json",
     "queue list": "",
     "queue pause": "{name}",
     "queue resume": "{paused}",

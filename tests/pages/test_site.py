@@ -104,7 +104,7 @@ async def test_nothing_else_is_a_static_file(site: Site, path: str) -> None:
         ("/ui/jobs?to=2031-13-01", 400, "to: expected a date"),
         ("/ui/jobs?time=ended", 400, "time: expected one of created, next, last"),
         ("/ui/jobs?text=" + "x" * 201, 400, "text: expected at most 200"),
-        ("/ui/?range=1y", 400, "range: expected one of 1h, 24h, 7d"),
+        ("/ui/?range=1y", 400, "range: expected one of 15m, 1h, 24h, 7d, 30d"),
     ],
 )
 async def test_a_refusal_is_a_page_that_says_it(site: Site, path: str, status: int, word: str) -> None:

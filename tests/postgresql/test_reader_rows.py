@@ -210,6 +210,7 @@ GIVEN: dict[str, list[Axis]] = {
     ],
     "lanes_at_once": [each("lanes", jsontext.dump(LANES), '["lock db", "mock"]', "[]"), NOW, MOST],
     "pauses_held": [NOW],
+    "limits_set": [],
     "drained_workers": [],
     "lanes_held": [],
     "schedules_on_all_hosts": [],
@@ -271,8 +272,9 @@ def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
 KEY = """INSERT INTO meta (key, value) VALUES ('runKey', 'a') ON CONFLICT (key) DO UPDATE SET value = 'a'"""
 """Gives both the same key for tokens of runs, which each database makes for itself."""
 
-KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]') ON CONFLICT (key) DO NOTHING"""
-"""Makes both engines report retention."""
+KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]'), ('limits', '[]')
+    ON CONFLICT (key) DO NOTHING"""
+"""Makes both engines report retention and limits."""
 
 
 @pytest.fixture(scope="module")
