@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from bedrock_worker import hooks
 from bedrock_worker.current import CurrentRun, Job, run_in_place
 from bedrock_worker.functions import look_in
 from bedrock_worker.run import run_function
-from bedrock_worker.run.process_state import ProcessState, flushed
+from bedrock_worker.run.process_state import ProcessState, flushed, is_closed
 from bedrockjobs.base.config import DATA_BYTES_MAX
 from bedrockjobs.base.run_variables import RunVariables, run_variables
 
@@ -193,6 +194,8 @@ def main(arguments: Sequence[str]) -> int:
     os.set_inheritable(CHANNEL, False)
     channel = Channel(socket.socket(fileno=CHANNEL))
     sys.stdout, sys.stderr = _stream(1, "out"), _stream(2, "err")
+    # Without another reference, a module that replaces the streams would close their buffers.
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
     for folder in folders:
         look_in(folder)
     try:
@@ -201,6 +204,9 @@ def main(arguments: Sequence[str]) -> int:
         text = run_function.traceback_of(error)
         channel.send({"failed": {"error": run_function.last_line(error), "traceback": text}})
         return run_function.RAISED
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not is_closed(stream):
+            stream.reconfigure(write_through=True)  # so that runs do not share a buffer
     run_function.prepare(module)
     asyncio.run(_Loop(channel).serve())
     return run_function.DONE
@@ -265,7 +271,7 @@ class _Loop:
         context.run(run_variables.set, run.variables)
         work = self._perform(run, *head["function"])
         run.task = asyncio.get_running_loop().create_task(work, context=context)
-        run.task.add_done_callback(partial(self._ended, run))
+        run.task.add_done_callback(partial(self._ended, run), context=context)
 
     def _cancel(self, number: int) -> None:
         run = self._runs.get(number)
@@ -306,10 +312,13 @@ class _Loop:
             run.leave(run_function.last_line(error), run_function.traceback_of(error))
         else:
             status = task.result()
+        whole = flushed()
+        if not whole and status == run_function.DONE:
+            status = run_function.NOT_FLUSHED
         run.flush()
         if run.variables.client is not None:
             run.variables.client.close()
-        same = flushed() and self._lifespans.state_is_same()
+        same = whole and self._lifespans.state_is_same()
         end = {"done": run.number, "status": status, "result": bool(run.result), "changed": not same}
         self._channel.send({**end, **run.error}, run.result)
         del self._runs[run.number]
@@ -340,7 +349,7 @@ class _Lifespans:
         self._end = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
-        self._state: tuple[ProcessState, str] | None = None
+        self._state: tuple[ProcessState, tuple[Any, ...]] | None = None
         """The state before the first run: what lifespans change is not changed by a run."""
 
     async def opened(self) -> None:
@@ -357,7 +366,7 @@ class _Lifespans:
     async def _hold_open(self, ready: asyncio.Future[None]) -> None:
         try:
             async with hooks.all_lifespans():
-                self._state = ProcessState(threads=False), str(Path.cwd())
+                self._state = ProcessState(threads=False), _surroundings()
                 ready.set_result(None)
                 await self._end.wait()
         except Exception as error:
@@ -370,9 +379,9 @@ class _Lifespans:
         """Return whether runs have left the process as it was."""
         if self._state is None:
             return True
-        state, folder = self._state
-        with suppress(OSError):
-            return state.same() and str(Path.cwd()) == folder
+        state, surroundings = self._state
+        with suppress(Exception):  # for example, the folder was removed
+            return state.same() and _surroundings() == surroundings
         return False
 
     async def close(self) -> None:
@@ -380,6 +389,14 @@ class _Lifespans:
         self._end.set()
         if self._task is not None:
             await asyncio.wait([self._task])
+
+
+def _surroundings() -> tuple[Any, ...]:
+    """Return the folder, the environment and the folder of temporary files, which all runs share."""
+    temporary = None
+    with suppress(OSError):  # none can be written to
+        temporary = tempfile.gettempdir()
+    return Path.cwd(), dict(os.environb), temporary
 
 
 class _Watch:
