@@ -12,7 +12,7 @@ import random
 import threading
 import warnings
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -51,14 +51,19 @@ from bedrockjobs.commands import (
     ExplainJob,
     ExplainReply,
     JobReply,
+    JobsReply,
+    ListChildren,
     ListRuns,
     OutputReply,
     Ping,
     QueryJob,
+    QueryWorkflow,
     ReadOutput,
     Reply,
     RunReply,
     RunsReply,
+    WholeWorkflowReply,
+    WorkflowJobReply,
 )
 
 # Retries: whether, where and when a command is sent again.
@@ -250,7 +255,9 @@ def own_run() -> OwnRun | None:
         return None
 
 
-JobWait = Generator[WaitStep, tuple[StepOutcome, float], RunReply]
+V = TypeVar("V")
+Looks = Generator[WaitStep, tuple[StepOutcome, float], V]
+JobWait = Looks[RunReply]
 
 
 def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) -> JobWait:
@@ -305,10 +312,16 @@ def _only_slot(job: JobReply) -> str:
     return job.concurrency_key or "" if job.concurrency_limit in (None, 1) else ""
 
 
-def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[WaitStep, tuple[StepOutcome, float], None]:
-    """Raise WaitNeverEnds if a job cannot end before this run: an ancestor, or a job that needs its lock.
+JOBS_EXAMINED_MAX = 100
+"""Jobs that are queried to see whether one waits for a run: enough for what people nest."""
 
-    Information that is unavailable, for example forbidden, is ignored.
+
+def _refuse_deadlock(job_id: int, own: OwnRun) -> Looks[None]:
+    """Raise WaitNeverEnds if a job cannot end before this run.
+
+    That is an ancestor of the run's job, or a job that waits for the run or for its lock: as its child, after
+    it in a workflow, or because of other jobs, which it waits for. Information that is unavailable, for
+    example forbidden, is ignored.
     """
     runs, _ = yield ListRuns(job_id=own.job_id, limit=1)
     run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
@@ -322,22 +335,76 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Generator[WaitStep, tuple[Step
     other, _ = yield QueryJob(job_id=job_id)
     if not isinstance(other, JobReply) or other.state in ENDED:
         return
-    lock = _only_slot(own_job)
-    if lock and lock == _only_slot(other) and other.state not in ("RUNNING", "RUNQUEUED"):
-        words = f"it needs the lock {lock}, which this run of job {own.job_id} holds until its end"
+    ancestors = yield from _ancestors(own_job)
+    if job_id in ancestors:
+        words = f"its child, job {own.job_id}, waits for it, and has to end first"
         raise WaitNeverEnds(f"job {job_id}: {words}")
-    for first, last, words in (
-        (other, own.job_id, f"it is a child of job {own.job_id}, and starts when this run of it has ended"),
-        (own_job, job_id, f"its child, job {own.job_id}, waits for it, and has to end first"),
-    ):
-        parent_id, generations = first.parent_job_id, 0
-        # Maximum ancestors of a job that are checked.
-        while parent_id and generations < 100:
-            if parent_id == last:
-                raise WaitNeverEnds(f"job {job_id}: {words}")
-            parent, _ = yield QueryJob(job_id=parent_id)
-            parent_id = parent.parent_job_id if isinstance(parent, JobReply) else None
-            generations += 1
+    lock = _only_slot(own_job)
+    examined: dict[int, JobReply] = {job_id: other}
+    for job in _growing(examined):
+        which = f"job {job_id}: it" + ("" if job is other else f" waits for job {job.job_id}, which")
+        if lock and lock == _only_slot(job) and job.state not in ("RUNNING", "RUNQUEUED"):
+            words = f"needs the lock {lock}, which this run of job {own.job_id} holds until its end"
+            raise WaitNeverEnds(f"{which} {words}")
+        if own.job_id in (yield from _ancestors(job)):
+            words = f"is a child of job {own.job_id}, and starts when this run of it has ended"
+            raise WaitNeverEnds(f"{which} {words}")
+        if job.state != "PAUSED":
+            continue
+        for before in (yield from _before(job)):
+            if before.job_id == own.job_id:
+                words = f"comes after job {own.job_id} in workflow {job.workflow_id}"
+                raise WaitNeverEnds(f"{which} {words}, and starts when this run of it has ended")
+            if before.job_id in ancestors:
+                words = f"waits for job {before.job_id}, whose child, job {own.job_id}, has to end first"
+                raise WaitNeverEnds(f"{which} {words}")
+            if len(examined) < JOBS_EXAMINED_MAX and (lock or before.started):
+                found, _ = yield QueryJob(job_id=before.job_id)
+                if isinstance(found, JobReply):
+                    examined.setdefault(before.job_id, found)
+        if lock:
+            children, _ = yield ListChildren(job_id=job.job_id, limit=JOBS_EXAMINED_MAX)
+            for child in children.jobs if isinstance(children, JobsReply) else ():
+                if child.state not in ENDED and len(examined) < JOBS_EXAMINED_MAX:
+                    examined.setdefault(child.job_id, child)
+
+
+def _growing(examined: dict[int, JobReply]) -> Iterator[JobReply]:
+    """Yield the jobs in the order in which they are added, also those that are added meanwhile."""
+    count = 0
+    while count < len(examined):
+        yield from list(examined.values())[count : (count := len(examined))]
+
+
+def _ancestors(job: JobReply) -> Looks[set[int]]:
+    """Return the jobIDs of the ancestors of a job."""
+    found: set[int] = set()
+    parent_id = job.parent_job_id
+    while parent_id and len(found) < JOBS_EXAMINED_MAX:
+        found.add(parent_id)
+        parent, _ = yield QueryJob(job_id=parent_id)
+        parent_id = parent.parent_job_id if isinstance(parent, JobReply) else None
+    return found
+
+
+def _before(job: JobReply) -> Looks[list[WorkflowJobReply]]:
+    """Return the jobs of a waiting job's workflow that have not ended and that it waits for, in any order."""
+    rows: dict[str, WorkflowJobReply] = {}
+    after = 0
+    while job.workflow_id:
+        page, _ = yield QueryWorkflow(workflow_id=job.workflow_id, after=after)
+        if not isinstance(page, WholeWorkflowReply) or not page.jobs:
+            break
+        rows |= {row.ref: row for row in page.jobs}
+        after = page.jobs[-1].job_id
+    refs, behind = [job.ref or ""], dict[str, WorkflowJobReply]()
+    while refs:
+        row = rows.get(refs.pop())
+        for ref in () if row is None else row.after:
+            if ref in rows and ref not in behind and not rows[ref].ended:
+                behind[ref] = rows[ref]
+                refs.append(ref)
+    return list(behind.values())
 
 
 def _warn(reply: ExplainReply) -> None:
@@ -470,7 +537,6 @@ class Pool(Generic[C]):
 
 
 R = TypeVar("R", bound=Reply)
-V = TypeVar("V")
 
 _CLOCK = SystemClock()
 

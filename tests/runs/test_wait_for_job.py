@@ -40,6 +40,7 @@ from bedrockjobs.commands import (
     RunsReply,
 )
 from bedrockjobs.commands.control import WaitsReply
+from bedrockjobs.commands.workflows import CreateWorkflow, WorkflowJob
 from tests.conftest import Live
 
 DEADLINE_S = 30
@@ -217,6 +218,102 @@ async def test_a_child_does_not_wait_for_its_parents(
     monkeypatch.setenv("BEDROCK_RUN_ID", "4711")  # the run is one of another server
     with pytest.raises(JobNotEnded):
         await client.wait_for_job(parent, 0.01)
+
+
+async def be_in(client: AsyncClient, monkeypatch: pytest.MonkeyPatch, name: str) -> JobReply:
+    """Take a job by name, and be in its run."""
+    job = await client.call(GetJob(name=name, worker="w"))
+    monkeypatch.setenv("BEDROCK_JOB_ID", str(job.job_id))
+    monkeypatch.setenv("BEDROCK_RUN_ID", str(job.run_id))
+    return job
+
+
+async def in_workflow(client: AsyncClient, *jobs: dict[str, Any]) -> dict[str, int]:
+    """Create a workflow; return its jobIDs by ref, and its own under an empty text."""
+    given = [WorkflowJob.model_validate({"name": each["ref"], **each}) for each in jobs]
+    made = await client.call(CreateWorkflow(name="nightly", jobs=given))
+    return {"": made.workflow_id, **made.job_ids}
+
+
+async def refused(client: AsyncClient, job_id: int, words: str) -> None:
+    with pytest.raises(WaitNeverEnds) as found:
+        await client.wait_for_job(job_id)
+    assert str(found.value) == f"job {job_id}: {words}"
+
+
+async def test_a_run_does_not_wait_for_what_comes_after_it_in_its_workflow(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directly, behind others, and beside others that have not ended."""
+    ids = await in_workflow(
+        client,
+        {"ref": "own"},
+        {"ref": "beside"},
+        {"ref": "next", "after": ["own"]},
+        {"ref": "last", "after": ["beside", "next"]},
+        {"ref": "apart", "after": ["beside"]},
+    )
+    own = await be_in(client, monkeypatch, "own")
+    words = f"it comes after job {own.job_id} in workflow {ids['']}, and starts when this run of it has ended"
+    for ref in ("next", "last"):
+        await refused(client, ids[ref], words)
+    for ref in ("beside", "apart"):
+        with pytest.raises(JobNotEnded):
+            await client.wait_for_job(ids[ref], 0.01)
+
+
+async def test_a_child_does_not_wait_for_what_comes_after_its_parent(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are no children of children."""
+    ids = await in_workflow(client, {"ref": "top"}, {"ref": "next", "after": ["top"]})
+    run = await client.call(GetJob(name="top", worker="w"))
+    await client.call(CreateJob(name="leaf", parent_job_id=run.job_id))
+    await client.call(FinishJob(job_id=run.job_id, run_id=run.run_id))
+    own = await be_in(client, monkeypatch, "leaf")
+    await refused(
+        client, ids["next"], f"it waits for job {ids['top']}, whose child, job {own.job_id}, has to end first"
+    )
+
+
+async def test_a_run_does_not_wait_for_what_waits_for_its_lock(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose child needs it, and jobs of workflows after one that does, also of its children."""
+    parent = await created(client)
+    run = await taken(client)
+    child = (await client.call(CreateJob(name="c", parent_job_id=parent, concurrency_key="k"))).job_id
+    await client.call(CreateJob(name="own", concurrency_key="k"))
+    own = await be_in(client, monkeypatch, "own")
+    await client.call(FinishJob(job_id=parent, run_id=run.run_id))
+    needs = f"needs the lock k, which this run of job {own.job_id} holds until its end"
+    await refused(client, child, f"it {needs}")
+    await refused(client, parent, f"it waits for job {child}, which {needs}")
+    ids = await in_workflow(
+        client,
+        {"ref": "a", "concurrencyKey": "k"},
+        {"ref": "b", "after": ["a"]},
+        {"ref": "c", "after": ["b"]},
+        {"ref": "top"},
+        {"ref": "next", "after": ["top"]},
+    )
+    for ref in ("b", "c"):
+        await refused(client, ids[ref], f"it waits for job {ids['a']}, which {needs}")
+    top = await client.call(GetJob(name="top", worker="w"))
+    child = (await client.call(CreateJob(name="d", parent_job_id=top.job_id, concurrency_key="k"))).job_id
+    await client.call(FinishJob(job_id=top.job_id, run_id=top.run_id))
+    await refused(client, ids["next"], f"it waits for job {child}, which {needs}")
+
+
+async def test_a_run_waits_for_a_job_whose_key_has_another_slot(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_two = {"concurrency_key": "k", "concurrency_limit": 2}
+    await client.call(CreateJob(name="own", **of_two))
+    await be_in(client, monkeypatch, "own")
+    other = (await client.call(CreateJob(name="other", **of_two))).job_id
+    with pytest.raises(JobNotEnded):
+        await client.wait_for_job(other, 0.01)
 
 
 async def test_results_of_many_are_kept(live: Live, client: AsyncClient) -> None:
