@@ -95,7 +95,7 @@ class OverviewBuilder:
                 oldest_ready=totals.oldest,
                 more=sorted(more),
                 counted_age=int(snapshot.age),
-                problems=problems(
+                problems=await problems(
                     snapshot,
                     totals,
                     on_all_hosts,

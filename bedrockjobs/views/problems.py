@@ -118,7 +118,7 @@ def short(name: str) -> str:
     return f"{name[:half]}…{name[-half + 1 :]}"
 
 
-def problems(
+async def problems(
     snapshot: QueueSnapshot,
     totals: Totals,
     on_all_hosts: Mapping[str, Requirements],
@@ -130,16 +130,17 @@ def problems(
     """Return all problems; ``last_failed`` are schedules whose last run failed, ``free`` is disk space."""
     text = low_space_warning(free)
     problems_found = [_problem("disk low", 0, text)] if text else []
-    untaken = _untaken(snapshot, totals, on_all_hosts)
+    waiting = await _waiting_groups(snapshot)
+    untaken = _untaken(snapshot.held, waiting.untaken, totals, on_all_hosts)
     problems_found += untaken if untaken else _late(snapshot.held, totals)
-    problems_found += _blocked(snapshot)
+    problems_found += _blocked(snapshot.held, waiting.blocked)
     if failed:
         problems_found.append(_problem("failed", failed, f"{jobs(failed, 'has', 'have')} failed"))
     if last_failed:
         runs = "run" if len(last_failed) == 1 else "runs"
         text = f"the last {runs} of {_listed(last_failed)} failed"
         problems_found.append(_problem("last run failed", len(last_failed), text, name=last_failed[0]))
-    problems_found += _unsent(rules) + _paused(snapshot) + _drained(snapshot.held)
+    problems_found += _unsent(rules) + _paused(snapshot, waiting.paused) + _drained(snapshot.held)
     return sorted(problems_found, key=lambda one: one.kind != "held")
 
 
@@ -199,46 +200,72 @@ class _Untaken(NamedTuple):
     since: str
 
 
+class _WaitingGroups(NamedTuple):
+    """What the groups of a snapshot wait for."""
+
+    untaken: dict[tuple[str, Requirements], _Untaken]
+    """Ready jobs that no live worker takes, if any is alive."""
+    blocked: dict[str, tuple[int, str]]
+    """By lock: due jobs, and since when the first one is."""
+    paused: dict[str, tuple[int, int, bool]]
+    """By pattern of a pause: jobs due and not due yet, and whether there are more."""
+
+
+async def _waiting_groups(snapshot: QueueSnapshot) -> _WaitingGroups:
+    """Return what the groups wait for; the event loop gets its turns between them."""
+    found, held = _WaitingGroups({}, {}, {}), snapshot.held
+    for number, group in enumerate(snapshot.groups):
+        if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
+            await asyncio.sleep(0)
+        standing = held.standing(group, due=True)
+        if standing == "paused":
+            pause = held.pause_of(group)
+            assert pause is not None, "its standing says so"
+            due, later, more = found.paused.get(pause.pattern, (0, 0, False))
+            found.paused[pause.pattern] = (due + group.due, later + group.later, more or group.more)
+        elif standing == "blocked" and group.due:
+            lock = parse_lane(group.lane).lock
+            count, since = found.blocked.get(lock, (0, group.oldest))
+            found.blocked[lock] = (count + group.due, min(since, group.oldest))
+        elif standing == "ready" and group.due and not group.rest and len(held.takers):
+            need = need_of(group.lane)
+            if not held.takers.any_eligible(group.name, need):
+                other = found.untaken.get((group.name, need), _Untaken(group.name, need, 0, group.oldest))
+                since = min(filter(None, (other.since, group.oldest)), default="")
+                total = other.jobs + group.due
+                found.untaken[group.name, need] = _Untaken(group.name, need, total, since)
+    return found
+
+
 def _untaken(
-    snapshot: QueueSnapshot, totals: Totals, on_all_hosts: Mapping[str, Requirements]
+    held: Held,
+    untaken: Mapping[tuple[str, Requirements], _Untaken],
+    totals: Totals,
+    on_all_hosts: Mapping[str, Requirements],
 ) -> list[Trouble]:
     """Return problems for names that no worker takes, the longest waiting first."""
-    takers, now = snapshot.held.takers, snapshot.held.now
+    takers, now = held.takers, held.now
     troubles: list[Trouble] = []
     if totals.ready and not len(takers):
         text = f"{jobs(totals.ready, 'is', 'are', more='ready' in totals.more)} ready and no worker is alive"
         troubles.append(_problem("no worker", totals.ready, text, since=totals.oldest))
     else:
-        waiting = sorted(_untaken_names(snapshot), key=lambda one: one.since or now)
+        waiting = sorted(untaken.values(), key=lambda one: one.since or now)
         for one in waiting[:PROBLEMS_MAX]:
             age = age_s(one.since, now)
             waited = f", due for {duration_text(age)}" if age else ""
-            text = f"no worker takes {short(one.name)}{waited}{_why_none(snapshot.held, one.name, one.need)}"
+            text = f"no worker takes {short(one.name)}{waited}{_why_none(held, one.name, one.need)}"
             kind = "own command" if takers.is_requested(one.name, one.need) else "no worker"
             troubles.append(_problem(kind, one.jobs, text, name=one.name, since=one.since))
         if rest := waiting[PROBLEMS_MAX:]:
             text = f"no worker takes {len(rest):,} more names"
             troubles.append(_problem("no worker", sum(one.jobs for one in rest), text, since=rest[0].since))
-    return troubles + _on_all_hosts(snapshot.held, on_all_hosts)
+    return troubles + _on_all_hosts(held, on_all_hosts)
 
 
 def _why_none(held: Held, name: str, need: Requirements) -> str:
     """Return why no worker takes a name; empty within a scope, since it may name other workers."""
     return f": {held.takers.why_none_eligible(name, need)}" if held.may_name_all else ""
-
-
-def _untaken_names(snapshot: QueueSnapshot) -> Iterable[_Untaken]:
-    known: dict[tuple[str, Requirements], _Untaken] = {}
-    for group in snapshot.groups:
-        need = need_of(group.lane)
-        if not group.due or group.rest or snapshot.held.standing(group, due=True) != "ready":
-            continue
-        if snapshot.held.takers.any_eligible(group.name, need):
-            continue
-        other = known.get((group.name, need), _Untaken(group.name, need, 0, group.oldest))
-        since = min(filter(None, (other.since, group.oldest)), default="")
-        known[group.name, need] = _Untaken(group.name, need, other.jobs + group.due, since)
-    return known.values()
 
 
 def _on_all_hosts(held: Held, schedules: Mapping[str, Requirements]) -> list[Trouble]:
@@ -264,38 +291,25 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
     return [_problem("late", totals.ready, text, since=totals.oldest)]
 
 
-def _blocked(snapshot: QueueSnapshot) -> list[Trouble]:
+def _blocked(held: Held, waiting: Mapping[str, tuple[int, str]]) -> list[Trouble]:
     """Return problems for locks that block jobs for too long."""
-    waiting: dict[str, tuple[int, str]] = {}
-    for group in snapshot.groups:
-        if group.due and snapshot.held.standing(group, due=True) == "blocked":
-            lock = parse_lane(group.lane).lock
-            count, since = waiting.get(lock, (0, group.oldest))
-            waiting[lock] = (count + group.due, min(since, group.oldest))
     troubles = []
     for lock, (count, since) in sorted(waiting.items(), key=lambda item: item[1][1]):
-        waited, holders = age_s(since, snapshot.held.now), snapshot.held.holders[lock]
+        waited, holders = age_s(since, held.now), held.holders[lock]
         if waited > LATE_S:
             text = f"{jobs(count, 'waits', 'wait')} for the "
             if holders.slots > 1:
                 text += f"key {short(lock)}, with {holders.running} of {holders.slots} running"
             else:
                 text += f"lock {short(lock)}"
-                text += f", which job {holders.first} holds" if snapshot.held.may_name_all else ""
+                text += f", which job {holders.first} holds" if held.may_name_all else ""
             text += f", the oldest for {duration_text(waited)}"
             troubles.append(_problem("blocked", count, text, name=lock, since=since))
     return troubles[:PROBLEMS_MAX]
 
 
-def _paused(snapshot: QueueSnapshot) -> list[Trouble]:
+def _paused(snapshot: QueueSnapshot, waiting: Mapping[str, tuple[int, int, bool]]) -> list[Trouble]:
     """Return the pauses with the number of jobs that they hold back: a hold first, then the oldest pause."""
-    waiting: dict[str, tuple[int, int, bool]] = {}
-    for group in snapshot.groups:
-        if snapshot.held.standing(group, due=True) == "paused":
-            pause = snapshot.held.pause_of(group)
-            assert pause is not None, "its standing says so"
-            due, later, more = waiting.get(pause.pattern, (0, 0, False))
-            waiting[pause.pattern] = (due + group.due, later + group.later, more or group.more)
     troubles = []
     for pause in sorted(snapshot.held.pauses.rows, key=_hold_first):
         due, later, more = waiting.get(pause.pattern, (0, 0, snapshot.more))

@@ -13,6 +13,7 @@ import pytest
 
 from bedrockjobs.base.config import (
     CHUNKS_MAX,
+    CRASHED_PER_TAKE_MAX,
     DATA_CHARS_PER_COMMAND_MAX,
     ESCAPES_MAX,
     FORM_FIELDS_MAX,
@@ -193,6 +194,9 @@ async def test_a_new_pattern_or_a_pause_among_very_many_names_keeps_nobody_waiti
         ("ResumeJobs", "n*", 200),
         ("GetJob", "*", 200),
         ("GetJob", "*/999", 200),
+        ("Overview", "", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/ui/", 200),
     ]
     settings = {"durability": "relaxed"}
     if engine == "postgresql":
@@ -202,12 +206,32 @@ async def test_a_new_pattern_or_a_pause_among_very_many_names_keeps_nobody_waiti
         for number in range(examples(50, night=200)):
             await server.ask(new_jobs(f"n{number}/"))
         for verb, name, code in steps:
-            reply, longest_s, others = await beside(server, request(verb, name=name))
+            asked = page(name) if verb == "GET" else request(verb, **({"name": name} if name else {}))
+            reply, longest_s, others = await beside(server, asked)
             print(f"{verb} {name}: {longest_s * 1000:.0f} ms in one piece, {others} others beside")
             assert reply.code == code, reply
             assert longest_s < 0.05
             if (verb, name) in {("GetJob", "*x"), ("GetJob", "?*9*9*9*9*x")}:
                 assert others >= 5, "writes are done while all names are searched"
+
+
+def page(path: str) -> bytes:
+    """Return a request for a page."""
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+async def test_a_take_that_fails_jobs_of_the_crash_list_on_its_way_keeps_nobody_waiting(
+    tmp_path: Path,
+) -> None:
+    with watched(tmp_path / "jobs.db", durability="relaxed") as server:
+        await server.ask(request("CrashBedrockJob", names="crash*"))
+        jobs = [{"name": f"crash/{number}"} for number in range(JOBS)]
+        for _ in range(CRASHED_PER_TAKE_MAX // JOBS + 1):
+            await server.ask(post("CreateJobs", {"jobs": jobs}))
+        reply, longest_s, _ = await beside(server, request("GetJob", name="*"))
+        print(f"{CRASHED_PER_TAKE_MAX} failed jobs: {longest_s * 1000:.0f} ms in one piece")
+        assert reply.code == 404
+        assert longest_s < 0.05
 
 
 OTHERS: list[tuple[str, dict[str, object]]] = [

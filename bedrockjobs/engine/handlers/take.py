@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.config import (
     ANSWER_BYTES_MAX,
     CRASHED_PER_TAKE_MAX,
@@ -245,7 +246,7 @@ def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick |
     Differs from Bedrock: it replies ``200 {}`` when it fails a job; here the search continues.
     """
     crashed, limits = context.unit.crash_patterns(), context.unit.records.limits()
-    for _ in range(CRASHED_PER_TAKE_MAX):
+    for _ in in_slices(range(CRASHED_PER_TAKE_MAX)):
         job, only = only or context.unit.first_due(request, context.now_ms), None
         if job is None:
             return None
