@@ -47,6 +47,7 @@ from bedrockjobs.service import VERSION, Service, WaitingService
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.tls.contexts import BadCertificate, chosen_context
 from bedrockjobs.views import Views
+from bedrockjobs.views.series import DepthSampler
 
 log = logging.getLogger(__name__)
 
@@ -217,6 +218,7 @@ class Server:
             on_commit=measurements.committed,
         )
         views = Views(self._reader, notifier, workers, stats, self.clock, self.settings)
+        self.depths = DepthSampler(views.queues, stats)
         move_clock = self._database.move_clock
         self._access = Access(self.clock, self.settings, reachable=self._reachable)
         self._access.run_of_token = workers.run_of_token
@@ -267,6 +269,7 @@ class Server:
             await self._close()
             raise _cannot_listen(error) from None
         self._loop_watch.start()
+        self.depths.start()
         await self._begin_heartbeat()
         self.service.messenger.start()
         self._database.serves_at(self.where())
@@ -324,6 +327,7 @@ class Server:
         if self._stopped:
             return
         self._stopped = True
+        await self.depths.stop()
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         self._listener.stop_accepting()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any
 
 from bedrockjobs.base.clock import moment_of
@@ -165,13 +165,15 @@ class Stats:
     """
 
     def __init__(self) -> None:
-        self.depths: Mapping[str, int] | None = None
+        self._depths: Mapping[str, int] | None = None
         """The number of queued jobs by name, as counted in the current minute; None if they were not."""
         self._minute = ""
         self._all = _zeros()
         self._names: dict[str, list[int]] = {}
         self._rest = _zeros()
         """The counters of names for which there is no room."""
+        self._names_before: Collection[str] = ()
+        """The names that were counted in the minute before."""
         self._hour = ""
         self._names_of_hour: set[str] = set()
         """The names with counters of their own in this hour."""
@@ -253,27 +255,30 @@ class Stats:
         if minute != self._minute:
             self._pending += self._rows()
             self._before = [one + other for one, other in zip(self._before, self._all, strict=True)]
-            self._minute, self._all, self._names, self.depths = minute, _zeros(), {}, None
+            self._minute, self._all, self._depths = minute, _zeros(), None
+            self._names_before = [name for name, counters in self._names.items() if any(counters)]
+            self._names = {}
         del self._pending[:written]
         del self._pending[:-STATS_PENDING_MAX]
 
     def _rows(self) -> list[StatsRow]:
         """Return the rows of the current minute, those of all names together first."""
-        if not any(self._all):
+        if not self._names:
             return []
         if self._hour != self._minute[:13]:
             self._hour, self._names_of_hour = self._minute[:13], set()
-        depths, names = self.depths, self._names_of_hour
-        rows = self._rows_of(ALL, self._all, None if depths is None else sum(depths.values()))
+        names = self._names_of_hour
+        rows = self._rows_of(ALL, self._all)
         for name in sorted(self._names, key=lambda name: sum(self._names[name][: LOST + 1]), reverse=True):
             if name in names or len(names) < STATS_NAMES_MAX:
                 names.add(name)
-                rows += self._rows_of(
-                    name, self._names[name], None if depths is None else depths.get(name, 0)
-                )
+                rows += self._rows_of(name, self._names[name])
         return rows
 
-    def _rows_of(self, name: str, counters: list[int], depth: int | None) -> list[StatsRow]:
+    def _rows_of(self, name: str, counters: list[int]) -> list[StatsRow]:
+        depth = None
+        if self._depths is not None:
+            depth = sum(self._depths.values()) if name == ALL else self._depths.get(name, 0)
         return [
             (name, step, at, *counters, depth)
             for step, at in ((STEP_MINUTE, self._minute), (STEP_HOUR, f"{self._minute[:13]}:00:00"))
@@ -286,5 +291,18 @@ class Stats:
         if ALL in names:
             now[ALL] = self._all
         for name, counters in now.items():
-            rows += self._rows_of(name, counters, None)
+            rows += self._rows_of(name, counters)
         return rows
+
+    # --- depth of queues -----------------------------------------------------------------------------------
+
+    @property
+    def wants_depths(self) -> bool:
+        """Return whether depths may have changed since they were counted in an earlier minute."""
+        return bool(self._names or self._names_before)
+
+    def note_depths(self, depths: Mapping[str, int]) -> None:
+        """Store the number of queued jobs by name, as counted now; names that are missing have none."""
+        self._depths = depths
+        for name in self._names_before:  # which may have changed after they were counted last
+            self._of(name)

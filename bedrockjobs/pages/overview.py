@@ -60,6 +60,9 @@ _OF_SEVERAL = {
 }
 """What a row says of several problems of a kind."""
 
+LONG_AGO_STEPS = 15
+"""Minutes at the begin of the last hour in which a count of the queue stands for that of an hour ago."""
+
 _SERIES = tuple(name for name in QueueStep.model_fields if name != "at")
 """The series of a chart."""
 
@@ -92,15 +95,17 @@ class Need(NamedTuple):
 
 async def overview(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the overview."""
-    chosen = _range(request)
+    chosen = range_of(request)
     reply = await site.views.standings.overview(ahead=False)
     history = None if site.caller.scope is not None else await site.views.histories.of_all(chosen)
+    changes = {} if history is None else _changes(reply, await site.views.histories.of_all("1h"))
     problems = _problems(reply, 0 if history is None else history.total.lost, chosen)
     return await site.show(
         request,
         "overview.html",
         title="Overview",
         counts=_counts(reply),
+        changes=changes,
         found=reply,
         needs=_folded(problems),
         summary=_status(problems),
@@ -114,7 +119,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
 
 async def chart(site: Site, request: web.Request) -> web.StreamResponse:
     """Return the data of the charts of a name, or of all names together."""
-    chosen, name = _range(request), request.query.get("name")
+    chosen, name = range_of(request), request.query.get("name")
     histories = site.views.histories
     history = await (histories.of_name(name, chosen) if name else histories.of_all(chosen))
     headers = {**HEADERS, "Cache-Control": "no-store"}
@@ -132,7 +137,8 @@ def arrays(history: QueueHistoryReply) -> dict[str, list[Any]]:
     }
 
 
-def _range(request: web.Request) -> str:
+def range_of(request: web.Request) -> str:
+    """Return the range that a page shows; raises BadArguments."""
     chosen = request.query.get("range") or "1h"
     if chosen not in RANGES:
         raise BadArguments("Malformed range", f"range: expected one of {', '.join(RANGES)}")
@@ -154,6 +160,16 @@ def _counts(reply: OverviewReply) -> dict[str, tuple[int, bool]]:
         "repeating",
     )
     return {name: (getattr(reply, name), name in reply.more) for name in names}
+
+
+def _changes(reply: OverviewReply, hour: QueueHistoryReply) -> dict[str, int]:
+    """Return how many more jobs are queued and have failed than an hour ago; what is unknown is left out."""
+    changes = {"failed": max(hour.total.failed - hour.total.retried, 0)}
+    before = [step.depth for step in hour.steps[:LONG_AGO_STEPS] if step.depth is not None]
+    if before:
+        now = reply.ready + reply.later + reply.paused + reply.blocked + reply.mocked
+        changes["queued"] = now - before[0]
+    return changes
 
 
 def _problems(reply: OverviewReply, lost: int, chosen: str) -> list[Notice]:

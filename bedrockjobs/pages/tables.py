@@ -7,25 +7,29 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.glob import literal
+from bedrockjobs.base.glob import glob, literal
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import EVENT_KINDS, FAILED_STATUSES
 from bedrockjobs.commands import (
     Events,
     ListFailures,
+    ListLimits,
     ListQueues,
     ListRetention,
     ListRuns,
     ListServers,
     ListWorkers,
+    QueueHistory,
 )
 from bedrockjobs.commands.overview import FailureGroupReply
 from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.quarantine import HOLD_PATTERN, hold_text
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.pages.formatting import number
+from bedrockjobs.pages.overview import RANGES, STEPS, range_of
 from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, filters_of, rows_asked
 from bedrockjobs.views.failures import Failed, failed_alike
+from bedrockjobs.views.name_tree import Fold
 from bedrockjobs.views.problems import pause_text, why_idle
 
 # The queues page: backlog, throughput, latency and workers by name.
@@ -68,6 +72,41 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
         above=_above(under),
         workers_named=WORKERS_NAMED,
     )
+
+
+async def queue(site: Site, request: web.Request) -> web.StreamResponse:
+    """Show one name: its counts now, who takes it, its limits, and its history as charts."""
+    name = QueueHistory.read({"name": request.query.get("name", "")}).name
+    chosen, pattern = range_of(request), literal(name)
+    found = await site.views.folder.some(pattern, "", 1)
+    history = await site.views.histories.of_name(name, chosen)
+    limits = (await site.read(ListLimits()))["limits"] if site.may("ListLimits") else []
+    return await site.show(
+        request,
+        "queue.html",
+        title=name,
+        name=name,
+        pattern=pattern,
+        row=found.rows[0] if found.rows else Fold(name),
+        age=found.age,
+        workers_named=WORKERS_NAMED,
+        limits=[{**limit, "most": _most(limit)} for limit in limits if glob(name, limit["name"])],
+        sums=history.total,
+        ranges=RANGES,
+        chosen=chosen,
+        step=STEPS[history.step],
+    )
+
+
+def _most(limit: dict[str, Any]) -> list[str]:
+    """Return what a limit allows, each in words."""
+    words = {
+        "queued": f"{number(limit['queued'])} queued",
+        "perSecond": f"{number(limit['perSecond'])} created a second",
+        "running": f"{number(limit['running'])} at once ({number(limit['runs'])} now)",
+        "starts": f"{limit['starts']} starts",
+    }
+    return [text for key, text in words.items() if limit[key]]
 
 
 async def pauses_in_force(site: Site) -> list[tuple[PauseRow, str]]:
@@ -227,6 +266,7 @@ async def retention(site: Site, request: web.Request) -> web.StreamResponse:
 
 PAGES: Pages = (
     ("/ui/queues", queues),
+    ("/ui/queue", queue),
     ("/ui/workers", workers),
     ("/ui/failures", failures),
     ("/ui/failures/count", failure_count),

@@ -42,6 +42,7 @@ PAGES = {
 """Each picture: its page and its theme."""
 
 LOOKED_AT = {
+    "queue": ("ui/queue?name=mail/receipt&range=24h", "light"),
     "jobs-queued": ("ui/jobs?state=QUEUED", "light"),
     "jobs-failed": ("ui/jobs?state=FAILED", "light"),
     "failing": ("ui/schedules/{failing}", "light"),

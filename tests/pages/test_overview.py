@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from bedrockjobs.pages import overview
 from bedrockjobs.pages.overview import NEEDS_SHOWN
 from tests.pages.looking import Site, check
 
@@ -164,6 +165,25 @@ async def test_counts_stay_fresh(site: Site, page: Page) -> None:
     found = await figures(page)
     assert found["later"] == "1"
     assert "2 created" in await page.locator("#sums").inner_text()
+
+
+async def test_tiles_say_what_changed_within_an_hour(site: Site, page: Page) -> None:
+    for _ in range(3):
+        await site.create("a")
+    await site.fail("b")
+    await site.open(page, "ui/")
+    changes = {
+        (await tile.locator(".what").inner_text()).strip(): await tile.locator(".change").inner_text()
+        for tile in await page.locator(".tile", has=page.locator(".change")).all()
+    }
+    assert changes == {"failed": "+1 in 1 h"}, "how many were queued an hour ago is not known"
+    hour = await site.server.service.views.histories.of_all("1h")
+    before = hour.steps[0].model_copy(update={"depth": 1})
+    reply = await site.server.service.views.standings.overview(ahead=False)
+    known = hour.model_copy(update={"steps": [before, *hour.steps[1:]]})
+    assert overview._changes(reply, known) == {"failed": 1, "queued": 2}
+    late = hour.model_copy(update={"steps": [*hour.steps[1:30], before]})
+    assert overview._changes(reply, late) == {"failed": 1}
 
 
 @pytest.mark.parametrize(

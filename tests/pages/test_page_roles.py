@@ -18,6 +18,7 @@ PAGES = (
     "/ui/queues",
     "/ui/runs",
     "/ui/queues?name=secret/*",
+    "/ui/queue?name=mail/plan",
     "/ui/runs?name=secret/*",
     "/ui/jobs",
     "/ui/workflows",
@@ -76,6 +77,7 @@ async def test_buttons_and_forms_by_role(live: Live) -> None:
         },
         "operate": {
             "/ui/queues": {"PauseJobs"},
+            "/ui/queue?name=secret/plan": {"PauseJobs"},
             "/ui/runs": {"RunAgain", "DeleteRuns"},
             "/ui/jobs/1/edit": {"UpdateJob"},
             "/ui/schedules/new": {"CreateJob"},
@@ -132,6 +134,9 @@ async def test_who_sees_some_names_sees_pages_without_the_others(live: Live) -> 
             f"{path}: where they may not go"
         )
         assert "which sees mail/*" in page
+    hidden, unknown = [await shown(narrow, f"/ui/queue?name=secret/{name}") for name in ("plan", "none")]
+    for found in (r'class="figure[^>]*>[^<]*', r"<p>(?:In the last|Taken by)[^<]*"):
+        assert re.findall(found, hidden) == re.findall(found, unknown) != []
     for path, words in (
         ("/ui/workers", "ListWorkers"),
         ("/ui/limits", "ListLimits"),

@@ -73,6 +73,7 @@ async def fill(site: Site) -> list[str]:
         "ui/?range=7d",
         "ui/queues",
         "ui/queues?name=*",
+        f"ui/queue?name={LONG}",
         "ui/runs",
         "ui/jobs",
         f"ui/jobs?name={LONG}",
@@ -114,8 +115,8 @@ async def test_no_page_is_wider_than_its_window(site: Site, page: Page, widths: 
     for path in await fill(site):
         await page.set_viewport_size({"width": widths[0], "height": 900})
         await site.open(page, path)
-        if path.startswith("ui/?") or path == "ui/":
-            await expect(page.locator(".chart canvas")).to_have_count(2)
+        if path.startswith(("ui/?", "ui/queue?")) or path == "ui/":
+            await expect(page.locator(".chart canvas")).to_have_count(4)
         await measure(path)
     site.expected = {400, 404}
     for path in (f"ui/{LONG}", f"ui/schedules/{LONG}"):

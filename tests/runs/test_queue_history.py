@@ -12,7 +12,8 @@ from bedrockjobs.commands import QueueHistory
 from bedrockjobs.commands.overview import HISTORY_RANGES
 from bedrockjobs.observe import stats
 from bedrockjobs.observe.stats import SPAN_S
-from bedrockjobs.views.series import quantile
+from bedrockjobs.views import queues
+from bedrockjobs.views.series import DepthSampler, quantile
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 
@@ -221,3 +222,51 @@ async def test_two_servers_add_up(site: Site) -> None:
 async def test_jobs_that_are_created_at_once_are_each_counted(site: Site) -> None:
     await asyncio.gather(*(site.create(f"n{number % 3}") for number in range(30)))
     assert [(await counted(site, f"n{number}"))["created"] for number in range(3)] == [10, 10, 10]
+
+
+async def depths(site: Site, name: str) -> list[int]:
+    """Return the known depths of a name, oldest first."""
+    return [one["depth"] for one in (await history(site, name))["steps"] if one["depth"] is not None]
+
+
+async def test_depths_are_counted_while_something_happens_and_once_after_it(site: Site) -> None:
+    sampler = site.server.depths
+    await sampler.sample()
+    assert await depths(site, "a") == []
+    await site.ok("CreateJobs", jobs=[{"name": "a"}, {"name": "a"}, {"name": "b", "firstRun": "1h"}])
+    await sampler.sample()
+    await site.create("a")
+    assert (await depths(site, "a"), await depths(site, "b")) == ([2], [1]), "the third one came later"
+    await a_minute(site)
+    await sampler.sample()
+    assert await depths(site, "a") == [2, 3]
+    await a_minute(site)
+    assert await depths(site, "a") == [2, 3]
+    assert [row["depth"] for row in await stored(site, "")] == [3, 4], "of all names together"
+    await site.ok("DeleteJob", jobID=1)
+    await sampler.sample()
+    assert await depths(site, "a") == [2, 3], "nothing was counted, so nothing is looked at"
+    await site.take("a")
+    await sampler.sample()
+    assert await depths(site, "a") == [2, 3, 1]
+
+
+async def test_no_depth_is_told_of_a_queue_that_is_too_large(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "NAMES_COUNTED_MAX", 1)
+    await site.ok("CreateJobs", jobs=[{"name": name} for name in "abc"])
+    await site.server.depths.sample()
+    assert await depths(site, "a") == []
+
+
+async def test_the_server_counts_depths_by_itself(site: Site) -> None:
+    await site.create("a")
+    counters = stats.Stats()
+    counters._count(stats.CREATED, "a")
+    sampler = DepthSampler(site.server.service.views.queues, counters, every_s=0.001)
+    sampler.start()
+    async with asyncio.timeout(10):
+        while not [row for row in counters.unwritten({"a"}) if row[-1] == 1]:
+            await asyncio.sleep(0.001)
+    await sampler.stop()

@@ -4,7 +4,8 @@
   "use strict";
   const looks = {
     created: { tone: "--active", dash: [] }, finished: { tone: "--good", dash: [6, 3] },
-    failed: { tone: "--bad", dash: [2, 3] }, depth: { tone: "--active", dash: [] },
+    failed: { tone: "--bad", dash: [2, 3] }, retried: { tone: "--active", dash: [6, 3] }, lost: { tone: "--text", dash: [] },
+    depth: { tone: "--active", dash: [], name: "queued", sparse: true },
     wait_p50: { tone: "--active", dash: [], name: "median", sparse: true },
     wait_p95: { tone: "--soft", dash: [6, 3], name: "95 %", sparse: true },
     took_p50: { tone: "--active", dash: [], name: "median", sparse: true },
@@ -30,13 +31,22 @@
   }
 
   const COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7, 1e8, 1e9];
+  const SPANS = [1e-3, 5e-3, 0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000];
   const TIP_PX = 12;
   const figure = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3 });
   const count = new Intl.NumberFormat();
 
+  // Durations as on the pages: two units at most.
+  function duration(seconds) {
+    if (seconds < 60) return `${figure.format(seconds)} s`;
+    const [size, unit, rest, below] = seconds < 3600 ? [60, "min", 1, "s"] : [3600, "h", 60, "min"];
+    const left = Math.floor((seconds % size) / rest);
+    return `${Math.floor(seconds / size)} ${unit}${left ? ` ${left} ${below}` : ""}`;
+  }
+
   function said(place, value) {
     if (value == null) return "–";
-    return place.dataset.suffix ? figure.format(value) + place.dataset.suffix : count.format(value);
+    return "seconds" in place.dataset ? duration(value) : count.format(value);
   }
 
   function tip(chart, place) {
@@ -73,11 +83,9 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  async function read(place) {
-    const answer = await fetch(place.dataset.chart);
-    if (!answer.ok) return null;
-    const found = await answer.json();
-    return [found.at, ...place.dataset.series.split(" ").map((name) => found[name])];
+  async function read(url) {
+    const answer = await fetch(url);
+    return answer.ok ? answer.json() : null;
   }
 
   function plot(place, data) {
@@ -93,15 +101,15 @@
       axes: [
         { ...axis, values: moments, space: 70 },
         {
-          ...axis, size: 60, values: (_, splits) => splits.map((value) => said(place, value)),
-          ...(place.dataset.suffix ? {} : { incrs: COUNTS }),
+          ...axis, size: "seconds" in place.dataset ? 84 : 60, values: (_, splits) => splits.map((value) => said(place, value)),
+          ...("seconds" in place.dataset ? { incrs: SPANS } : { incrs: COUNTS }),
         },
       ],
       series: [
         {},
         ...series.map((name) => ({
           label: looks[name].name || name, stroke: colour(looks[name].tone), width: 2, dash: looks[name].dash,
-          points: { show: Boolean(looks[name].sparse) },
+          points: { show: Boolean(looks[name].sparse) }, spanGaps: name === "depth",
         })),
       ],
     };
@@ -113,10 +121,9 @@
     drawn.set(place, new uPlot(options, data, place));
   }
 
-  async function draw(place, again) {
-    const data = await read(place).catch(() => null);
-    if (!data) return;
-    if (again && drawn.has(place)) drawn.get(place).setData(data);
+  function draw(place, found) {
+    const data = [found.at, ...place.dataset.series.split(" ").map((name) => found[name])];
+    if (drawn.has(place)) drawn.get(place).setData(data);
     else plot(place, data);
     place.dataset.points = data[0].length;
     place.dataset.sum = data[1].reduce((sum, value) => sum + (value || 0), 0);
@@ -128,10 +135,16 @@
     place.addEventListener("focus", () => { const chart = drawn.get(place); if (chart) go(chart, Infinity); });
     place.addEventListener("blur", () => drawn.get(place)?.setCursor({ left: -10, top: -10 }));
   }
-  const all = (again) => places.forEach((place) => draw(place, again));
-  all(false);
-  document.body.addEventListener("refresh", () => all(true));
-  document.addEventListener("theme", () => all(false));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => all(false));
+  async function renew() {
+    for (const url of new Set(places.map((place) => place.dataset.chart))) {
+      const found = await read(url).catch(() => null);
+      if (found) places.filter((place) => place.dataset.chart === url).forEach((place) => draw(place, found));
+    }
+  }
+  const recolour = () => drawn.forEach((chart, place) => plot(place, chart.data));
+  renew();
+  document.body.addEventListener("refresh", renew);
+  document.addEventListener("theme", recolour);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("resize", () => places.forEach((place) => drawn.get(place)?.setSize({ width: place.clientWidth, height: 220 })));
 })();
