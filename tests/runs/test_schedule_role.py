@@ -11,6 +11,7 @@ import pytest
 from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.commands import ALL, Command
 from tests.conftest import Live
+from tests.effort import crossed
 from tests.protocol.talk import Talk
 from tests.runs.bearer import Bearer, admin_of
 
@@ -269,8 +270,7 @@ ASKERS = (("read", ""), ("produce", "a*"), ("work", ""), ("read,produce,work", "
 STATES = ("waiting", "running", "no run", "failed")
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("repeat", ["CRON @daily", "SCHEDULED, +1 HOUR"])
+@pytest.mark.parametrize(("repeat", "state"), crossed(["CRON @daily", "SCHEDULED, +1 HOUR"], STATES))
 async def test_nothing_changes_a_schedule_silently(live: Live, repeat: str, state: str) -> None:
     """Every command, times roles, scopes and the run's token: it is as before, or audited and an event."""
     root = await admin_of(live)
