@@ -11,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from bedrock_worker.agent import Agent
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.slots import AHEAD_MAX, AHEAD_S, Slots
 
-from tests.worker.conftest import until
+from bedrockjobs.base.config import RUNS_PER_HEARTBEAT_MAX
+from tests.worker.conftest import options_for, until
 
 SHORT_S = 0.001
 """Duration of a run that these workers assume, whatever they measure."""
@@ -65,6 +67,16 @@ class _Run:
 async def test_as_many_are_taken_ahead_as_begin_within_a_time(monkeypatch, mean_s, slots, expected):
     monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", mean_s)
     assert Slots(lambda: slots).ahead() == expected
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "ahead"), [(1, [50, 100]), (800, [100, 100]), (900, [50, 50]), (1_000, [0, 0])]
+)
+async def test_a_heartbeat_can_list_all_that_a_worker_has_in_hand(server, monkeypatch, concurrency, ahead):
+    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", SHORT_S)
+    agent = Agent(options_for(server, "true", concurrency=concurrency))
+    assert [places.ahead() for places in agent._places] == ahead
+    assert concurrency + sum(ahead) <= RUNS_PER_HEARTBEAT_MAX
 
 
 async def test_a_slot_with_a_long_run_counts_for_none(monkeypatch):

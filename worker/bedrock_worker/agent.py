@@ -25,9 +25,9 @@ from bedrock_worker.report.output import LiveOutput
 from bedrock_worker.report.reporter import Outbox, Reporter
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.loop_client import LoopProcesses
-from bedrock_worker.run.slots import Slots
+from bedrock_worker.run.slots import AHEAD_MAX, Slots
 from bedrock_worker.run.watchdog_client import WatchdogClient
-from bedrockjobs.base.config import JOBS_PER_GET_MAX
+from bedrockjobs.base.config import JOBS_PER_GET_MAX, RUNS_PER_HEARTBEAT_MAX
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands.schedules import SyncReply
 
@@ -94,7 +94,8 @@ class Agent:
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
         self._loops = LoopProcesses(self._watchdog)
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
-        self._places = Slots(self._slots), Slots(lambda: options.async_slots)
+        ahead_max = max(0, min(AHEAD_MAX, (RUNS_PER_HEARTBEAT_MAX - self._slots_total) // 2))
+        self._places = Slots(self._slots, ahead_max), Slots(lambda: options.async_slots, ahead_max)
         """Those for processes of their own, and those on the loop."""
         self._file = None if options.version_watch is None else VersionWatch(options.version_watch)
         self._runs: set[JobRun] = set()

@@ -20,7 +20,7 @@ AHEAD_S = 0.05
 """Expected wait of the last job taken ahead: enough to report and fetch dozens of short runs at once."""
 
 AHEAD_MAX = 100
-"""Maximum jobs taken ahead, as many as one FinishJobs ends."""
+"""Maximum jobs of a kind taken ahead, as many as one FinishJobs ends."""
 
 HELD_S_MAX = 0.2
 """Maximum wait for a slot: between half of it and all of it, the job is handed back."""
@@ -35,9 +35,9 @@ WEIGHT = 1 / 8
 class Slots:
     """The slots for one kind of run."""
 
-    def __init__(self, count: Callable[[], int]) -> None:
-        """Let ``count()`` runs go on at once; the number may change."""
-        self._count = count
+    def __init__(self, count: Callable[[], int], ahead_max: int = AHEAD_MAX) -> None:
+        """Let ``count()`` runs go on at once, a number that may change; take at most ``ahead_max`` ahead."""
+        self._count, self._ahead_max = count, ahead_max
         self._mean_s = RUN_S_FIRST
         self._began: dict[JobRun, float] = {}
         """The running ones in the order of their start."""
@@ -55,7 +55,7 @@ class Slots:
             if now - began <= AHEAD_S:
                 break
             quick -= 1
-        return min(AHEAD_MAX, max(0, int(quick * AHEAD_S / self._mean_s)))
+        return min(self._ahead_max, max(0, int(quick * AHEAD_S / self._mean_s)))
 
     async def enter(self, run: JobRun) -> bool:
         """Wait for a slot; return False if the run must not begin: it is unwanted, or has waited too long."""
