@@ -94,7 +94,7 @@ def _head(error: CommandError) -> dict[str, Any]:
 
 def _rows(connection: SandboxedConnection, limits: Limits, sql: str, form: str) -> str:
     """Run one SELECT and return its rows as text; raises CommandError, and the errors of SQLite."""
-    connection.limit(limits.seconds, limits.bytes)
+    connection.limit(limits.seconds, limits.seconds, limits.bytes)
     with closing(connection.execute(sql)) as cursor:
         rows = cursor.fetchmany(limits.rows + 1)
         names = [column[0] for column in cursor.description or ()]

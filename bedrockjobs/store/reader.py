@@ -24,6 +24,10 @@ SEEKS_WAITING_MAX = 1_000
 """Maximum number of running and waiting index seeks; at well under a millisecond each, less than a second of
 work."""
 
+SLOWED_MAX = 10
+"""Factor by which a view may take longer than its CPU time, which ``query_s`` limits: reads give way to all
+other work, and on a busy machine a view of a tenth of a second takes more than a second."""
+
 _VIEWS = {**VIEWS, **METRICS, **QUEUES}
 
 
@@ -87,7 +91,7 @@ class _ReadConnection:
     ) -> tuple[list[str], Page]:
         guarded = self._guarded
         assert guarded is not None
-        guarded.limit(self._seconds, bytes_max)
+        guarded.limit(self._seconds, self._seconds * SLOWED_MAX, bytes_max)
         try:
             names, rows = await self._rows(sql, parameters, rows_max)
         except (sqlite3.Error, sqlite3.Warning) as error:
@@ -98,7 +102,7 @@ class _ReadConnection:
             guarded.text_factory = replacing
             names, rows = await self._rows(sql, parameters, rows_max)
         finally:
-            guarded.deadline = float("inf")
+            guarded.unlimit()
             guarded.text_factory = str
         more = guarded.cut or len(rows) > rows_max
         return names, Page([tuple(row) for row in rows[:rows_max]], more)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from itertools import islice
+from math import inf
 from typing import Any
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.errors import BadArguments, BadQuery, CommandError, TimedOut, Unavailable
 from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 
-monotonic = SystemClock().monotonic
+CLOCK = SystemClock()
 """The clock of deadlines."""
 
 _WORDS_MAX = 500
@@ -48,10 +49,10 @@ class SandboxedConnection(sqlite3.Connection):
     """A read-only connection with a deadline."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Open with the arguments of ``sqlite3.connect``."""
+        """Open with the arguments of ``sqlite3.connect``, in the thread that will run the statements."""
         super().__init__(*args, **kwargs)
-        self.deadline = float("inf")
-        """When a statement is interrupted, in monotonic seconds."""
+        self._cpu = CLOCK.thread_cpu()
+        self._cpu_max = self._deadline = inf
         self.bytes_max = 0
         """Size after which no more rows are fetched."""
         self.cut = False
@@ -69,15 +70,20 @@ class SandboxedConnection(sqlite3.Connection):
         """Execute a statement; its cursor stops fetching when the rows are large."""
         return self.cursor(_BoundedCursor).execute(sql, parameters)
 
-    def limit(self, seconds: float, bytes_max: int) -> None:
-        """Limit time and size of the next statement."""
-        self.deadline = monotonic() + seconds
+    def limit(self, cpu_s: float, wall_s: float, bytes_max: int) -> None:
+        """Limit CPU time, time and size of the next statement."""
+        self._cpu_max = self._cpu() + cpu_s
+        self._deadline = CLOCK.monotonic() + wall_s
         self.bytes_max = bytes_max
         self.cut = False
 
+    def unlimit(self) -> None:
+        """Let statements take any time."""
+        self._cpu_max = self._deadline = inf
+
     def _late(self) -> int:
         rest()
-        return int(monotonic() > self.deadline)
+        return int(self._cpu() > self._cpu_max or CLOCK.monotonic() > self._deadline)
 
 
 def _authorize(action: int, one: str | None, two: str | None, *_: Any) -> int:

@@ -6,7 +6,8 @@ import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from contextlib import nullcontext
+from itertools import count, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -73,6 +74,22 @@ def test_a_long_look_rests_as_often_as_a_quick_commit_takes(monkeypatch: pytest.
     ).fetchall()
     assert len(spent) >= 10, "a row takes several steps"
     assert median(after - before for before, after in pairwise(spent)) <= 2 * QUICK_COMMIT_S
+
+
+@pytest.mark.parametrize(("cpu_s", "wall_s", "ends"), [(60, 60, True), (0, 60, False), (60, 1, False)])
+def test_a_read_that_waits_for_the_processor_has_more_time_than_it_may_compute(
+    cpu_s: float, wall_s: float, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = count(step=2)  # a busy machine: two seconds pass at each rest
+    reads = sqlite3.connect(":memory:", factory=SandboxedConnection)
+    monkeypatch.setattr("bedrockjobs.store.sandbox.CLOCK.monotonic", lambda: next(times))
+    reads.limit(cpu_s, wall_s, 1_000)
+    counted = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) SELECT max(i) FROM n"
+    )
+    with nullcontext() if ends else pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        rows = reads.execute(counted, (STEPS_BETWEEN_RESTS,)).fetchall()
+        assert rows == [(STEPS_BETWEEN_RESTS,)]
 
 
 def test_a_rest_is_an_instant() -> None:
