@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 import pytest
 from bedrock_worker import CurrentRun, Job, current, current_run, job
-from bedrock_worker.arguments import Arguments, WrongArguments
+from bedrock_worker import arguments as arguments_module
+from bedrock_worker.arguments import ADAPTERS_MAX, Arguments, WrongArguments, json_of
 from bedrock_worker.current import LOGGER, set_current_run
 from bedrock_worker.enqueuing import EnqueueOptions, RunOptions
 from bedrock_worker.policy.python_module import CRON_OPTIONS
@@ -462,3 +463,25 @@ def test_one_spelling_of_the_same_arguments(given: dict[str, Any], names: Any, t
         """Take arguments."""
 
     assert Arguments(function).canonical(given, names) == text
+
+
+def test_what_checks_a_type_is_made_once_and_only_so_many_are_kept(monkeypatch):
+    monkeypatch.setattr("bedrock_worker.arguments._adapters", {})
+
+    def f(day: date) -> date:
+        return day
+
+    arguments = Arguments(f)
+    for _ in range(2):
+        assert arguments.of_data({"day": "2026-11-21"}, again=False) == {"day": date(2026, 11, 21)}
+    assert len(arguments_module._adapters) == 1
+    for number in range(ADAPTERS_MAX + 5):
+        json_of(Colour.RED, Annotated[Colour, number], "each")
+        assert len(arguments_module._adapters) <= ADAPTERS_MAX
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_number_that_python_refuses_to_print(sign):
+    assert json_of(sign * 10**4_000, int, "n") == sign * 10**4_000
+    with pytest.raises(WrongArguments, match="JSON can hold"):
+        json_of(sign * 10**5_000, int, "n")

@@ -110,7 +110,9 @@ class Agent:
         self._ahead: ThenGet | None = None
         """The last one that requested jobs ahead; only one FinishJobs is in flight."""
         self._pulling = (0, 0)
-        """Jobs that are requested for processes of their own, and for the loop."""
+        """Jobs that a waiting request asks for, for processes of their own and for the loop."""
+        self._pulled_names: tuple[str, ...] = ()
+        """The name patterns that it asks for."""
         self._signals = 0
         self._winding_down = False
         self._quiet = False
@@ -268,17 +270,17 @@ class Agent:
             left = self._takes_left()
             if left <= 0:
                 break
-            free, names = self._requestable(left - self._prefetched())
+            pulling, names = self._requestable(left - self._prefetched())
             if burst and self._drained and not self._tasks:
                 break
-            if self._quiet or self._drained or free <= 0:
-                self._pulling = (0, 0)
+            if self._quiet or self._drained or max(pulling) <= 0:
                 await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
             # read before the request: a run that ends in the meantime may make a job ready
             idle = not self._tasks
-            jobs = await self._puller.pull(free, names)
-            self._pulling = (0, 0)
+            self._pulling, self._pulled_names = pulling, names
+            jobs = await self._puller.pull(max(pulling), names)
+            self._pulling, self._pulled_names = (0, 0), ()
             taken_at = asyncio.get_running_loop().time()
             for job in jobs:
                 self._start_run(job, taken_at)
@@ -297,8 +299,8 @@ class Agent:
         taken_max = self._options.jobs_max
         return sys.maxsize if taken_max is None else taken_max - self._taken
 
-    def _requestable(self, left: int) -> tuple[int, tuple[str, ...]]:
-        """Return how many of ``left`` jobs to request now, and by which name patterns.
+    def _requestable(self, left: int) -> tuple[tuple[int, int], tuple[str, ...]]:
+        """Return how many of ``left`` jobs of each kind to request now, and by which name patterns.
 
         Async functions and all others have slots of their own. A job of a pattern that may be of either kind
         needs a free slot of both.
@@ -311,8 +313,7 @@ class Agent:
         )
         asked = {kind for name in names for kind in kinds_of(name)}
         free = min([left, JOBS_PER_GET_MAX, *(slots[kind] for kind in asked)])
-        self._pulling = (free * (False in asked), free * (True in asked))
-        return (free if names else 0), names
+        return (free * (False in asked), free * (True in asked)), names
 
     def _wants_another(self, on_loop: bool) -> bool:
         """Return whether the report of a finished job should also fetch the next one of its kind."""
@@ -362,7 +363,10 @@ class Agent:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._on_loop.discard(task)
-        self._changed.set()
+        # A waiting request that would ask for the same again goes on: to cut it short costs its connection.
+        now = self._requestable(self._takes_left() - self._prefetched())
+        if not self._pulled_names or now != (self._pulling, self._pulled_names):
+            self._changed.set()
 
     async def _work(self, job: TakenJob, taken_at: float, on_loop: bool) -> None:
         """Run a job, and then the jobs that come with the reports for the same slot."""

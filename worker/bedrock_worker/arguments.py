@@ -34,6 +34,14 @@ _JSON_TYPES: dict[Any, tuple[type, ...]] = {
     list: (list,),
     dict: (dict,),
 }
+_SCALARS, _INT_MAX = (NoneType, bool, str), 2**63
+"""Types whose values JSON can hold, and integers that it can: Python refuses to print very long ones."""
+
+_adapters: dict[int, tuple[Any, Any]] = {}
+"""Types by id, with pydantic's adapters of them: to build one takes longer than most functions."""
+
+ADAPTERS_MAX = 1_000
+"""Maximum adapters kept: more than the functions of a module have types."""
 
 
 class WrongArguments(ValueError):
@@ -51,6 +59,8 @@ class Arguments:
         """Inspect the function; unresolvable annotations count as missing."""
         self._function = function
         self._signature = inspect.signature(function)
+        self._kinds: dict[str, Any] = {}
+        """Resolved annotations."""
 
     @cached_property
     def takes_job(self) -> bool:
@@ -164,10 +174,13 @@ class Arguments:
         """Resolve an annotation, to Any if that is impossible."""
         if not isinstance(annotation, str):
             return annotation
-        try:
-            return eval(annotation, getattr(self._function, "__globals__", {}))  # noqa: S307  as Python does
-        except Exception:
-            return Any
+        if annotation not in self._kinds:
+            try:
+                found = eval(annotation, getattr(self._function, "__globals__", {}))  # noqa: S307  as Python does
+            except Exception:  # its name may exist later
+                return Any
+            self._kinds[annotation] = found
+        return self._kinds[annotation]
 
 
 def _number(text: str) -> float | int:
@@ -218,6 +231,8 @@ def json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
             raise WrongArguments(f"{name}: {_words(error)}") from None
     if not fitting:
         raise WrongArguments(f"{name}: expected {_name_of(kind)}, got {value!r:.100}")
+    if type(value) in _SCALARS or (type(value) is int and -_INT_MAX <= value <= _INT_MAX):
+        return value
     try:
         json.dumps(value, allow_nan=False)
         if not lossy:  # the function has done its work, so its tuple is accepted
@@ -263,10 +278,16 @@ def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter  # imported here, since it would take most of the time of a small run
     from pydantic.errors import PydanticUserError
 
+    if id(kind) in _adapters:
+        return _adapters[id(kind)][1]
     try:
-        return TypeAdapter(kind)
+        adapter = TypeAdapter(kind)
     except PydanticUserError:
         raise WrongArguments(f"{_name_of(kind)} has no form in JSON that pydantic knows") from None
+    if len(_adapters) >= ADAPTERS_MAX:
+        _adapters.clear()
+    _adapters[id(kind)] = kind, adapter  # which keeps the type, so that its id stays its own
+    return adapter
 
 
 def _words(error: ValueError) -> str:

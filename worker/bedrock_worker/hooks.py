@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Any, NamedTuple, TypeVar
 
 from bedrock_worker.current import CurrentRun, current_run
@@ -109,9 +116,13 @@ async def async_lifespans() -> AsyncIterator[None]:
         yield
 
 
-@contextmanager
-def around_run() -> Iterator[None]:
+def around_run() -> AbstractContextManager[None]:
     """Surround the current run with the middleware, but no async one."""
+    return _within_middleware() if _middleware else nullcontext()
+
+
+@contextmanager
+def _within_middleware() -> Iterator[None]:
     with ExitStack() as stack:
         for each in _middleware:
             if not each.is_async:

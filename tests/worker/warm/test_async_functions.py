@@ -290,3 +290,19 @@ def test_messages_arrive_in_pieces():
         assert [message for piece in pieces for message in frames.feed(piece)] == sent
     with pytest.raises(ValueError, match="too long"):
         list(loop_process.Frames().feed(b"HTTP/1.1 200 OK"))
+
+
+async def test_an_end_that_frees_no_slot_leaves_a_waiting_request_alone(server, working, write, monkeypatch):
+    """It asks for async functions, and is cut short only by an end after which it would ask for more."""
+    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", 0.001)
+    monkeypatch.setattr("bedrock_worker.run.slots.WEIGHT", 0.0)
+    monkeypatch.setattr("bedrock_worker.run.slots.HELD_S_MAX", 1_000)
+    Path("go").touch()
+    for _ in range(30):
+        await server.add("Sync")
+    async with working(names=("Sync", "Foo"), module=write(MODULE)):
+        await server.report(30)
+        await server.until(lambda: server.asking)
+    asked = [request.given["names"] for request in server.of("GetJobs")]
+    assert asked[:2] == [["Sync", "Foo"], ["Foo"]]
+    assert len(asked) <= 4

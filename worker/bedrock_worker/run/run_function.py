@@ -353,13 +353,17 @@ def job_of(fields: dict[str, Any]) -> Job:
     )
 
 
+_as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+"""Encodes a result; `dumps` would make an encoder for each."""
+
+
 def store_result(result: Any, status: int, write: Write | None) -> int:
     """Store a dict as the result, and return the status; None stores nothing, anything else raises."""
     if result is None:
         return status
     if not isinstance(result, dict):
         raise TypeError(f"the function returned {type(result).__name__}, expected a dict or None")
-    text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+    text = _as_json(result)
     try:
         text.encode()
     except UnicodeEncodeError as error:
