@@ -1,20 +1,40 @@
-"""Fixtures for tests of runs: a server whose wall clock and whose leases stand still until they are moved."""
+"""Fixtures for tests of runs: a server whose wall clock and whose leases stand still until they are moved.
+
+The server runs on uvloop, as it does where it can, and at night also on asyncio's own loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
+from zlib import crc32
 
 import pytest
+import uvloop
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import START, Live, begin
+from tests.effort import PROFILE
 from tests.engines import Databases
 from tests.runs.rig import Site
 from tests.runs.two_kinds import Place, place_of
+
+EACH = 8
+"""By day one in so many tests runs on asyncio's own loop instead."""
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Choose the event loops of a test."""
+    both = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    if PROFILE == "random":
+        return both
+    name = "uvloop" if crc32(item.nodeid.encode()) % EACH else "asyncio"
+    return {name: both[name]}
+
 
 Open = Callable[..., Awaitable[Site]]
 
