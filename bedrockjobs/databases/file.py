@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
+import shutil
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,7 +36,7 @@ from bedrockjobs.engine.inbox import Inbox
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import InboxRow
 from bedrockjobs.store import inspection
-from bedrockjobs.store.base import StoreDamaged
+from bedrockjobs.store.base import StoreBusy, StoreDamaged, StoreError, StoreFull
 from bedrockjobs.store.files import DatabaseLock, FileGone, Lost, Owned, UnsafeFile
 from bedrockjobs.store.peers import ServerRow
 from bedrockjobs.store.reader import SQLiteReader
@@ -41,6 +44,7 @@ from bedrockjobs.store.records import Records
 from bedrockjobs.store.sandbox import is_damage
 from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.sqlite import SQLiteEngine
+from bedrockjobs.store.sqlite_unit import fault_of
 from bedrockjobs.store.transfer import TransferError, copy_before_migration, older_version
 
 _T = TypeVar("_T")
@@ -50,6 +54,18 @@ log = logging.getLogger(__name__)
 CHECK_S_MAX = 3_600
 """Startup time requested from systemd for checking a database: enough for a terabyte on a good disk."""
 
+
+RETRY_S = 0.5
+"""Pause between two attempts of a start to use the file: each takes milliseconds."""
+
+FULL_BYTES = 1024**2
+"""Free bytes below which an I/O error means a full disk: SQLite's error if its shared memory cannot grow."""
+
+PASSING: dict[type[StoreError], str] = {
+    StoreBusy: "another process keeps it locked",
+    StoreFull: "the disk is full",
+}
+"""For what a start waits, and how it is said."""
 
 EXTEND = f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}"
 
@@ -87,16 +103,18 @@ class FileDatabase:
         self._lock: DatabaseLock | None = None
         self._version = ""
         self._inbox: Inbox | None = None
+        self._waits = False
+        """Whether the start waits for the database, which is logged once."""
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Lock and open the file; raises StartError. ``on_failure`` is called if damage is found later."""
         self._path = usable_path(self._settings)
         self._lock = DatabaseLock(self._path, accept_loss=self._settings.accept_loss)
-        await self._record_owner(self._lock)
+        await self.when_there(partial(self._record_owner, self._lock))
         try:
-            await self._check_damage()
-            await self._copy_before_migration()
-            engine = SQLiteEngine(self._path, self._settings, self.clock)
+            await self.when_there(self._check_damage)
+            await self.when_there(self._copy_before_migration)
+            engine = await self.when_there(self._opened)
         except UnsafeFile as error:
             self._lock.release()
             raise StartError(f"database: {error}", EXIT_FAILURE) from None
@@ -111,8 +129,18 @@ class FileDatabase:
         except BaseException:
             self._lock.release()
             raise
-        self._describe("which is starting")  # before anything is acknowledged
         return Opened(engine, SQLiteReader(self._path, self._settings, on_failure))
+
+    async def _opened(self) -> SQLiteEngine:
+        """Open the file; the first attempt may wait for another process, later ones leave the loop free."""
+        wait_s = 0.0 if self._waits else None
+        engine = SQLiteEngine(self._path, self._settings, self.clock, wait_s=wait_s)
+        try:
+            self._describe("which is starting")  # before anything is acknowledged
+        except OSError:
+            engine.close()
+            raise
+        return engine
 
     async def _record_owner(self, lock: DatabaseLock) -> None:
         logged = False
@@ -130,6 +158,8 @@ class FileDatabase:
             except Lost as error:
                 raise StartError(str(error), EXIT_DISK) from None
             except (OSError, UnsafeFile) as error:
+                if isinstance(error, OSError) and self._passing(error) is not None:
+                    raise
                 raise StartError(f"database: {error}", EXIT_FAILURE) from None
             else:
                 return
@@ -166,8 +196,38 @@ class FileDatabase:
         )
 
     async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Attempt something once: an open file is there."""
-        return await attempt()
+        """Attempt something until the file is not locked and the disk not full, as a running server waits.
+
+        There is no limit. Raises what does not pass by itself.
+        """
+        while True:
+            try:
+                done = await attempt()
+            except (sqlite3.Error, OSError) as error:
+                fault = self._passing(error)
+                if fault is None:
+                    raise
+                sentence = f"database: {self._path}: {PASSING[type(fault)]}"
+                if not self._waits:
+                    log.warning("waiting for the database: %s", sentence)
+                    systemd.notify("READY=1", "STATUS=waiting for the database")
+                self._waits = True
+                await self.on_wait(sentence, fault)
+            else:
+                if self._waits:
+                    log.info("the database can be used")
+                self._waits = False
+                return done
+            await asyncio.sleep(RETRY_S)
+
+    def _passing(self, error: sqlite3.Error | OSError) -> StoreError | None:
+        """Return an error that passes without a change by a person, as a fault of the store, or None."""
+        if isinstance(error, OSError):
+            return StoreFull(str(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+        fault = fault_of(error)
+        if type(fault) is StoreError and shutil.disk_usage(self._path.parent).free < FULL_BYTES:
+            return StoreFull(str(fault))
+        return fault if type(fault) in PASSING else None
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str

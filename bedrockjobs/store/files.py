@@ -318,8 +318,9 @@ class DatabaseLock:
         self._write(self._file, owner)
 
     def _write(self, file: int, text: str) -> None:
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{text}\n".encode(), 0)
+        line = f"{text}\n".encode()
+        os.pwrite(file, line, 0)  # before it is cut: on a full disk, what was freed may be gone
+        os.ftruncate(file, len(line))
         os.fsync(file)
 
     def release(self) -> None:
@@ -346,7 +347,7 @@ def lock_path(database: Path) -> Path:
 
 def _words(file: int) -> str:
     # Maximum bytes read of the description of an owner: a sentence with its addresses.
-    return os.pread(file, 1_000, 0).decode(errors="replace").strip()
+    return os.pread(file, 1_000, 0).decode(errors="replace").partition("\n")[0].strip()
 
 
 def _owner(file: int) -> str:

@@ -86,10 +86,11 @@ def apply(connection: sqlite3.Connection) -> Applied:
         else:
             messages = _migrate(connection, found)
         connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite ends it by itself if the disk is full
+            connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
     return Applied(found, VERSION, messages)
 
 

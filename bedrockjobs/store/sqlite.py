@@ -44,11 +44,14 @@ class SQLiteEngine:
     shared = False
     """The file has one server."""
 
-    def __init__(self, path: Path | str, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: Path | str, settings: Settings, clock: Clock | None = None, *, wait_s: float | None = None
+    ) -> None:
         """Open the file, or ``:memory:``, and migrate it to the current schema.
 
-        Raises ``schema.SchemaError`` for a database of a newer server or a moved one, ``UnsafeFile`` for a
-        link in place of one of our files, ``sqlite3.Error`` if the file cannot be used.
+        It waits ``wait_s`` for other processes that write, ``busy_s`` by default. Raises
+        ``schema.SchemaError`` for a database of a newer server or a moved one, ``UnsafeFile`` for a link in
+        place of one of our files, ``sqlite3.Error`` if the file cannot be used.
         """
         self.path = str(path)
         self._clock = clock or SystemClock()
@@ -58,7 +61,8 @@ class SQLiteEngine:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            timeout=settings.busy_s,  # a Query process of the previous server may still be exiting
+            # A Query process of the previous server may still be exiting.
+            timeout=settings.busy_s if wait_s is None else wait_s,
         )
         self._execute = self._db.execute
         self.tight = False
