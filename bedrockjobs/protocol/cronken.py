@@ -146,7 +146,7 @@ ALL = "all"
 """The name with which Cronken pauses and resumes all jobs."""
 
 EVERY_NAME = "**"
-"""The pattern for ``all``. It matches the same names as ``*``, but resuming ``*`` removes every pause."""
+"""The pattern with which ``all`` pauses: it matches the names that ``*`` does, but is a pause of its own."""
 
 _BY = "cronken event"
 

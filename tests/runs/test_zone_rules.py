@@ -100,6 +100,46 @@ async def test_a_triggered_run_is_left_and_the_tick_behind_it_follows(site: Site
     assert await site.due(1) == "2026-11-21 22:00:00"
 
 
+async def test_a_paused_schedule_follows_too(site: Site, rules: Rules) -> None:
+    await site.create("s", repeat=DAILY)
+    await site.ok("PauseJobs", name="s")
+    rules(2)
+    await site.restart()
+    assert await site.due(1) == "2026-11-21 22:00:00"
+    await site.ok("ResumeJobs", name="s")
+    assert await site.due(1) == "2026-11-21 22:00:00"
+
+
+async def test_one_that_expects_pings_follows_too(site: Site, rules: Rules) -> None:
+    """The time until which the ping may come moves with its tick."""
+    await site.create("s", repeat=DAILY, expect="ping", pingGrace=600)
+    before = await site.ok("QueryJob", jobID=1)
+    rules(2)
+    await site.restart()
+    after = await site.ok("QueryJob", jobID=1)
+    assert (before["nextRun"], after["nextRun"]) == ("2026-11-21 21:00:00", "2026-11-21 22:00:00")
+    await site.until_time("2026-11-21 21:30:00")
+    assert await site.events("missed") == []
+    await site.until_time("2026-11-21 22:10:01")
+    assert len(await site.events("missed")) == 1
+
+
+async def test_one_on_all_hosts_follows_too(site: Site, rules: Rules) -> None:
+    await site.create("s", repeat=DAILY, hosts="all")
+    rules(2)
+    await site.restart()
+    assert await site.due(1) == "2026-11-21 22:00:00"
+
+
+async def test_the_jitter_of_a_tick_stays_within_its_bounds(site: Site, rules: Rules) -> None:
+    await site.create("s", repeat=DAILY, jitter=600)
+    assert "2026-11-21 21:00:00" <= await site.due(1) <= "2026-11-21 21:10:00"
+    rules(2)
+    await site.restart()
+    assert "2026-11-21 22:00:00" <= await site.due(1) <= "2026-11-21 22:10:00"
+    assert (await site.memory(1))["tick"] == "2026-11-21 22:00:00"
+
+
 async def test_what_somebody_set_is_left_alone(site: Site, rules: Rules) -> None:
     await site.create("s", repeat=DAILY)
     await site.create("t", repeat=DAILY, firstRun="2026-11-25 10:00:00")
