@@ -546,10 +546,11 @@ PG_ANSWER_S_MAX = 10
 """Time for PostgreSQL to answer a statement of a transaction, lock waits included: transactions take
 milliseconds. After it the connection counts as broken; PostgreSQL then ends the statement by itself."""
 
-PG_RETRY_S = 0.05
-"""First delay between attempts to reach a database that is down: a standby is promoted in some 300 ms."""
+DATABASE_RETRY_S = 0.05
+"""First delay between attempts to use a database that is away, locked or full: a standby is promoted in some
+300 ms."""
 
-PG_RETRY_S_MAX = 2.0
+DATABASE_RETRY_S_MAX = 2.0
 """Maximum delay between attempts: each takes milliseconds of CPU, and they may continue for days."""
 
 OUTCOME_S_MAX = 600

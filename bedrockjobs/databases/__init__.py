@@ -5,17 +5,24 @@ This package chooses the engine. The server uses a ``Database``, its engine and 
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
+from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.config import DATABASE_RETRY_S, DATABASE_RETRY_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.store.base import Engine, Reader, StoreError
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -36,6 +43,57 @@ OnWait = Callable[[str, StoreError | Unavailable], Awaitable[object]]
 
 async def no_wait(sentence: str, error: StoreError | Unavailable) -> None:
     """Do nothing while a start waits."""
+
+
+class Passing(NamedTuple):
+    """An error that may pass without a change by a person."""
+
+    sentence: str
+    refusal: StoreError | Unavailable
+    """How commands are refused meanwhile."""
+
+
+class WaitingStart(ABC):
+    """The start of a server, which waits for its database as a running server does."""
+
+    def __init__(self) -> None:
+        self.on_wait: OnWait = no_wait
+        """Called with a sentence and the error whenever the start finds that it has to wait."""
+        self.waits = False
+        """Whether the start waits for the database, which is logged once."""
+
+    @abstractmethod
+    def passing(self, error: Exception) -> Passing | None:
+        """Return the error if it may pass by itself, or None; raises StartError for a known lasting one."""
+
+    async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Attempt something until the database can be used, without a limit.
+
+        Raises StartError, or an error of ``attempt``, for what a person has to change.
+        """
+        pause_s = DATABASE_RETRY_S
+        while True:
+            try:
+                done = await attempt()
+            except Exception as error:
+                if isinstance(error, Unavailable):  # of the reader, which has its own connection
+                    passing: Passing | None = Passing(f"database: {error.detail}", error)
+                else:
+                    passing = self.passing(error)
+                if passing is None:
+                    raise
+                if not self.waits:
+                    log.warning("waiting for the database: %s", passing.sentence)
+                    systemd.notify("READY=1", "STATUS=waiting for the database")
+                self.waits = True
+                await self.on_wait(*passing)
+            else:
+                if self.waits:
+                    log.info("the database can be used")
+                self.waits = False
+                return done
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, DATABASE_RETRY_S_MAX)
 
 
 class Opened(NamedTuple):

@@ -9,12 +9,11 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from bedrockjobs import systemd
 from bedrockjobs.base.clock import Clock, StandingClock, SystemClock, timestamp_ms
@@ -25,10 +24,10 @@ from bedrockjobs.databases import (
     EXIT_FAILURE,
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
-    OnWait,
     Opened,
+    Passing,
     StartError,
-    no_wait,
+    WaitingStart,
 )
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
@@ -47,21 +46,18 @@ from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import fault_of
 from bedrockjobs.store.transfer import TransferError, copy_before_migration, older_version
 
-_T = TypeVar("_T")
-
 log = logging.getLogger(__name__)
 
 CHECK_S_MAX = 3_600
 """Startup time requested from systemd for checking a database: enough for a terabyte on a good disk."""
 
-
-RETRY_S = 0.5
-"""Pause between two attempts of a start to use the file: each takes milliseconds."""
+FULL_TOO = ("SQLITE_IOERR", "SQLITE_CANTOPEN")
+"""Beginnings of the errors of SQLite if the disk is too full for its shared memory or a new file."""
 
 FULL_BYTES = 1024**2
-"""Free bytes below which an I/O error means a full disk: SQLite's error if its shared memory cannot grow."""
+"""Free bytes below which these errors mean a full disk."""
 
-PASSING: dict[type[StoreError], str] = {
+WAITED_FOR: dict[type[StoreError] | type[None], str] = {
     StoreBusy: "another process keeps it locked",
     StoreFull: "the disk is full",
 }
@@ -87,13 +83,13 @@ def usable_path(settings: Settings) -> Path:
     return path
 
 
-class FileDatabase:
+class FileDatabase(WaitingStart):
     """A SQLite file, used by one server."""
 
     def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
         """Prepare to use the file of ``settings``; tests may pass their own clocks."""
+        super().__init__()
         self._settings = settings
-        self.on_wait: OnWait = no_wait
         system = SystemClock()
         self.clock = clock or (StandingClock(system.now()) if settings.test_clock else system)
         self._lease_clock = lease_clock or system
@@ -103,8 +99,6 @@ class FileDatabase:
         self._lock: DatabaseLock | None = None
         self._version = ""
         self._inbox: Inbox | None = None
-        self._waits = False
-        """Whether the start waits for the database, which is logged once."""
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Lock and open the file; raises StartError. ``on_failure`` is called if damage is found later."""
@@ -133,7 +127,7 @@ class FileDatabase:
 
     async def _opened(self) -> SQLiteEngine:
         """Open the file; the first attempt may wait for another process, later ones leave the loop free."""
-        wait_s = 0.0 if self._waits else None
+        wait_s = 0.0 if self.waits else None
         engine = SQLiteEngine(self._path, self._settings, self.clock, wait_s=wait_s)
         try:
             self._describe("which is starting")  # before anything is acknowledged
@@ -158,7 +152,7 @@ class FileDatabase:
             except Lost as error:
                 raise StartError(str(error), EXIT_DISK) from None
             except (OSError, UnsafeFile) as error:
-                if isinstance(error, OSError) and self._passing(error) is not None:
+                if self.passing(error) is not None:
                     raise
                 raise StartError(f"database: {error}", EXIT_FAILURE) from None
             else:
@@ -195,39 +189,22 @@ class FileDatabase:
             " shows more."
         )
 
-    async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Attempt something until the file is not locked and the disk not full, as a running server waits.
+    def passing(self, error: Exception) -> Passing | None:
+        """Return the error of a locked file or a full disk, or None."""
+        fault = self._fault(error)
+        words = WAITED_FOR.get(type(fault))
+        if fault is None or words is None:
+            return None
+        return Passing(f"database: {self._path}: {words}", fault)
 
-        There is no limit. Raises what does not pass by itself.
-        """
-        while True:
-            try:
-                done = await attempt()
-            except (sqlite3.Error, OSError) as error:
-                fault = self._passing(error)
-                if fault is None:
-                    raise
-                sentence = f"database: {self._path}: {PASSING[type(fault)]}"
-                if not self._waits:
-                    log.warning("waiting for the database: %s", sentence)
-                    systemd.notify("READY=1", "STATUS=waiting for the database")
-                self._waits = True
-                await self.on_wait(sentence, fault)
-            else:
-                if self._waits:
-                    log.info("the database can be used")
-                self._waits = False
-                return done
-            await asyncio.sleep(RETRY_S)
-
-    def _passing(self, error: sqlite3.Error | OSError) -> StoreError | None:
-        """Return an error that passes without a change by a person, as a fault of the store, or None."""
+    def _fault(self, error: Exception) -> StoreError | None:
         if isinstance(error, OSError):
             return StoreFull(str(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
         fault = fault_of(error)
-        if type(fault) is StoreError and shutil.disk_usage(self._path.parent).free < FULL_BYTES:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(FULL_TOO) and shutil.disk_usage(self._path.parent).free < FULL_BYTES:
             return StoreFull(str(fault))
-        return fault if type(fault) in PASSING else None
+        return fault
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str

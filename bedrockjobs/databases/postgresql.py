@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
 
-from bedrockjobs import systemd
 from bedrockjobs.base.background import waited_for
 from bedrockjobs.base.clock import AlignedClock, Clock, StandingClock, SystemClock, moment_of, timestamp_ms
-from bedrockjobs.base.config import PG_RETRY_S, PG_RETRY_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, OnWait, Opened, StartError, no_wait
+from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, Passing, StartError, WaitingStart
 from bedrockjobs.engine.cluster import ClusterMember
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
@@ -23,23 +18,20 @@ from bedrockjobs.engine.inbox import Inbox
 from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.store.peers import NameTaken
-from bedrockjobs.store.postgresql.connect_checks import StartFault, start_fault
+from bedrockjobs.store.postgresql.connect_checks import start_fault
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from bedrockjobs.store.postgresql.session import SessionRequirements
 from bedrockjobs.store.schema import SchemaError
 
-log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
-
-
-class PostgreSQLDatabase:
+class PostgreSQLDatabase(WaitingStart):
     """One server's access to a shared database."""
 
     def __init__(self, settings: Settings, clock: Clock | None, lease_clock: Clock | None) -> None:
         """Prepare to use the database of ``settings``; tests may pass their own clocks."""
+        super().__init__()
         self._settings = settings
         self._real = lease_clock or AlignedClock()
         standing = StandingClock(SystemClock().now()) if settings.test_clock else None
@@ -50,9 +42,6 @@ class PostgreSQLDatabase:
         self._peers: PostgreSQLPeers | None = None
         self._cluster: ClusterMember | None = None
         self._inbox: Inbox | None = None
-        self.on_wait: OnWait = no_wait
-        self._waits = False
-        """Whether the start waits for the database, which is logged once."""
 
     async def open_database(self, on_failure: Callable[[Exception], object]) -> Opened:
         """Connect and create missing tables; raises StartError."""
@@ -75,37 +64,14 @@ class PostgreSQLDatabase:
         url, schema = settings.database, settings.database_schema
         return await waited_for(lambda: PostgreSQLEngine(url, self.clock, name=schema, terms=terms))
 
-    async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Attempt something until the database can be used, without a limit, as a running server does.
-
-        Raises StartError for what a person has to change.
-        """
-        pause_s = PG_RETRY_S
-        while True:
-            try:
-                done = await attempt()
-            except (SchemaError, StoreError, Unavailable) as error:
-                fault = self._fault(error)
-                if isinstance(error, SchemaError) or not fault.passes:
-                    raise StartError(fault.sentence, fault.status) from None
-                if not self._waits:
-                    log.warning("waiting for the database: %s", fault.sentence)
-                    systemd.notify("READY=1", "STATUS=waiting for the database")
-                self._waits = True
-                await self.on_wait(fault.sentence, error)
-            else:
-                if self._waits:
-                    log.info("the database can be used")
-                self._waits = False
-                return done
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PG_RETRY_S_MAX)
-
-    @staticmethod
-    def _fault(error: SchemaError | StoreError | Unavailable) -> StartFault:
-        if isinstance(error, Unavailable):  # of the reader, which uses another connection
-            return StartFault(f"database: {error.detail}", EXIT_UNAVAILABLE, passes=True)
-        return start_fault(error)
+    def passing(self, error: Exception) -> Passing | None:
+        """Return an error of the database that may pass by itself; raises StartError for a lasting one."""
+        if not isinstance(error, SchemaError | StoreError):
+            return None
+        fault = start_fault(error)
+        if isinstance(error, SchemaError) or not fault.passes:
+            raise StartError(fault.sentence, fault.status) from None
+        return Passing(fault.sentence, error)
 
     def _confirmed(self) -> str:
         """Return the last stored heartbeat of this server; empty before the first."""

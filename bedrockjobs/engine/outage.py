@@ -11,7 +11,7 @@ from typing import Any
 
 from bedrockjobs.base.background import TimeSlices
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import PG_RETRY_S, PG_RETRY_S_MAX
+from bedrockjobs.base.config import DATABASE_RETRY_S, DATABASE_RETRY_S_MAX
 from bedrockjobs.engine.events import HoldChanged
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.job.quarantine import RELEASE, hold_text
@@ -163,7 +163,7 @@ class Outage:
     def _retry_soon(self) -> None:
         away_s = self._clock.monotonic() - self._since
         # Pause between reconnect attempts, as a share of the time that the database has been away.
-        pause_s = min(max(PG_RETRY_S, away_s * 0.05), PG_RETRY_S_MAX)
+        pause_s = min(max(DATABASE_RETRY_S, away_s * 0.05), DATABASE_RETRY_S_MAX)
         self._loop.call_later(pause_s * random.uniform(0.5, 1.5), self._try_if_due)  # noqa: S311
 
     def _try_if_due(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from bedrockjobs import commands as c
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import PG_RETRY_S, PG_RETRY_S_MAX
+from bedrockjobs.base.config import DATABASE_RETRY_S, DATABASE_RETRY_S_MAX
 from bedrockjobs.base.errors import Unavailable
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.store.base import StoreConflict
@@ -77,7 +77,7 @@ async def test_who_has_waited_long_enough_is_told_and_who_waits_for_a_job_stays(
         assert refused.detail.endswith("try again")
         took = monotonic() - sent
         assert took > COMMAND_S / 2
-        assert in_time(took, COMMAND_S + PG_RETRY_S_MAX + 1)
+        assert in_time(took, COMMAND_S + DATABASE_RETRY_S_MAX + 1)
     assert live.dispatcher.health.problem
     assert live.dispatcher.waiting == 1
     assert live.dispatcher.pending == 0
@@ -99,7 +99,7 @@ async def test_the_loop_goes_on_while_a_connection_is_made_that_nobody_answers(
         await asyncio.sleep(0)
         longest, before = max(longest, monotonic() - before), monotonic()
     assert isinstance(outcome.result(), Unavailable)
-    assert in_time(longest, COMMAND_S - 2 * PG_RETRY_S)
+    assert in_time(longest, COMMAND_S - 2 * DATABASE_RETRY_S)
     proxy.cut()
     await until(lambda: not live.dispatcher.health.problem)
     assert isinstance(await live.ask(c.CreateJob(name="a")), Answer)

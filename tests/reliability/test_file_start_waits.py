@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bedrockjobs.base.config import DATABASE_RETRY_S_MAX
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.databases.file import RETRY_S
 from bedrockjobs.server import Server
 from tests.postgresql.cluster import quiet_port
 from tests.protocol.talk import DEADLINE_S, Reply, Talk
@@ -95,7 +95,7 @@ async def test_a_start_waits_until_the_file_can_be_used(
             assert (probe.code, words in probe.body) == (503, True), probe
             assert (await created(settings.port)).code == 503
             for _ in range(3):
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(DATABASE_RETRY_S_MAX / 4)
                 assert (await http(settings.port, "/livez")).code == 200
             assert not start.done()
         await start

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from bedrockjobs.base.clock import Clock, SystemClock, after_seconds, timestamp_ms
-from bedrockjobs.base.config import OUTCOME_S_MAX, PG_RETRY_S, SESSION_KEPT_S
+from bedrockjobs.base.config import DATABASE_RETRY_S, OUTCOME_S_MAX, SESSION_KEPT_S
 from bedrockjobs.store.base import AccessPlan, StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.connect_checks import ConnectChecks, StandbyAway, UnfitDatabase
@@ -191,7 +191,7 @@ class PostgreSQLEngine:
             except StoreError as second:
                 if self._seconds.monotonic() >= until:
                     raise OutcomeUnknown(f"{error}; then {second}") from error
-                pause(PG_RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311
+                pause(DATABASE_RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311
             else:
                 break
         log.warning("the connection broke at a commit, which was %sdone", "" if done else "not ")
