@@ -11,8 +11,8 @@ import fcntl
 import logging
 import os
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 
@@ -109,6 +109,22 @@ def occupy_names(database: Path, suffixes: Iterable[str] = SIDE_FILES) -> None:
     if _is_everybodys(database.parent):
         for suffix in suffixes:
             os.close(open_plain(Path(f"{database}{suffix}")))
+
+
+@contextmanager
+def names_protected(database: Path) -> Iterator[None]:
+    """Check a database and occupy its names while SQLite opens and uses it, whether a server has it or not.
+
+    This process must not have it open. Raises UnsafeFile or OSError.
+    """
+    check_owner(database)
+    has_journal = Path(f"{database}{JOURNAL}").exists()  # then it is the server's
+    occupy_names(database)
+    try:
+        yield
+    finally:
+        if not has_journal:
+            _leave_journal(database)
 
 
 def _leave_journal(database: Path) -> None:

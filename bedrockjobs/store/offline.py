@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from bedrockjobs.store.files import check_owner
+from bedrockjobs.store.files import names_protected
 from bedrockjobs.store.records import Records
 from bedrockjobs.store.schema import VERSION, SchemaError, version_of
 from bedrockjobs.store.transfer import TransferError, open_for_writing
@@ -37,8 +37,8 @@ def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
     """
     if not path.is_file():
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
-    check_owner(path.resolve())
-    with closing(open_for_writing(path)) as connection:
+    path = path.resolve()  # once: in a folder of others, a link may change
+    with names_protected(path), closing(open_for_writing(path)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")
         found = version_of(connection)
         if found != VERSION:

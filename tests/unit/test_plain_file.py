@@ -152,8 +152,13 @@ def test_a_file_that_is_planted_after_the_check_is_refused(
         file.chmod(0o606)
 
     monkeypatch.setattr(files, "check_owner", plant)
-    with pytest.raises(UnsafeFile, match=f"everybody may write to {file}: run chmod o-w"):
+    words = f"everybody may write to {file}: run chmod o-w"
+    with pytest.raises(UnsafeFile, match=words):
         DatabaseLock(database).acquire()
+    if suffix in SIDE_FILES:  # a token command works on an existing database, which others cannot replace
+        Path(database).touch(0o600)
+        with pytest.raises(UnsafeFile, match=words), unit_of(database, datetime(2026, 1, 1, tzinfo=UTC)):
+            pass
     file.chmod(0o600)
     monkeypatch.setattr(files, "check_owner", Path.exists)
     lock = DatabaseLock(database)
@@ -172,12 +177,17 @@ def test_no_name_of_a_side_file_is_free_in_a_folder_of_everybody(database: Path)
         try:
             assert {suffix for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()} == kept
             check_owner(path)
+            with unit_of(path, datetime(2026, 1, 1, tzinfo=UTC)):
+                pass
+            assert {suffix for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()} == kept
             reading = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
             assert reading.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
             reading.close()
         finally:
             engine.close()
             lock.release()
+        with unit_of(path, datetime(2026, 1, 1, tzinfo=UTC)):
+            assert {suffix for suffix in SIDE_FILES if Path(f"{path}{suffix}").exists()} == kept
         assert {each.name for each in path.parent.glob(f"{path.name}*")} == {path.name, f"{path.name}-lock"}
 
 
