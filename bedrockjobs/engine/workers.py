@@ -8,9 +8,9 @@ Any client may invent workers, so the registry has a limit and a budget in bytes
 evicts a worker of the token that uses most of the budget, preferring workers whose client has disconnected
 and that never got a job. An evicted worker keeps its runs and is added again at its next request.
 
-A worker belongs to the token that used its name first, until it leaves or is silent for a lease. What another
-token says under its name changes nothing of it; only leases of runs are renewed, so that a worker whose token
-was exchanged loses none.
+A worker belongs to the token that used its name first, at any server, until it leaves or is silent for a
+lease. What another token says under its name changes nothing of it; only leases of runs are renewed, so that
+a worker whose token was exchanged loses none.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ class Worker:
     """Whether its last heartbeat reply said that it is drained."""
     runs: set[int] = field(default_factory=set)
     by: str | None = ""
-    """The name of the token that it belongs to, empty without one; None if only other servers know it."""
+    """The name of the token that it belongs to, empty without one; None if an older server told of it."""
+    elsewhere: bool = False
+    """Whether it is known from other servers only."""
     served: bool = False
     """Whether it ever got a job."""
     size: int = 0
@@ -167,6 +169,11 @@ class Worker:
         if len(self.asked) == 1:
             return sorted(set(next(iter(self.asked))))
         return sorted({name for names in self.asked for name in names})
+
+    @property
+    def share(self) -> str | None:
+        """Return the token to whose share of the budget it counts; None if only other servers know it."""
+        return None if self.elsewhere else self.by
 
     def measured(self) -> int:
         """Return the memory it takes now, as the budget counts it."""
@@ -344,7 +351,7 @@ class WorkerRegistry:
 
     def _on_first_job(self, worker: Worker) -> None:
         """Record that a worker got its first job: it is evicted only after those that never did."""
-        share = self._shares.get(worker.by)
+        share = self._shares.get(worker.share)
         if share is not None and worker.name in share.unserved:
             del share.unserved[worker.name]
             share.served[worker.name] = None
@@ -451,10 +458,10 @@ class WorkerRegistry:
                     asked={asked: until} if (asked := tuple(names)) else {},
                 )
             )
-        if worker.by is None:
-            self._move(worker, by)
-        elif worker.by != by:
+        if worker.by not in (by, None):
             return Worker(name, now, now, until, by=by, drain_reported=name in self.drains)
+        if worker.elsewhere:
+            self._move(worker, by)
         worker.heartbeat, worker.until = now, max(until, worker.until)
         worker.pid = pid or worker.pid
         worker.accepts = tuple(accepts) or worker.accepts
@@ -498,7 +505,7 @@ class WorkerRegistry:
         if not self._make_room(worker, size):
             return False
         worker.size = size
-        share = self._shares.setdefault(worker.by, Share())
+        share = self._shares.setdefault(worker.share, Share())
         share.line_of(worker)[worker.name] = None
         share.size += size
         self._size += size
@@ -511,11 +518,11 @@ class WorkerRegistry:
         """Remove and return a worker without an event."""
         worker = self.workers.pop(name, None)
         if worker is not None:
-            share = self._shares[worker.by]
+            share = self._shares[worker.share]
             del share.line_of(worker)[name]
             share.size -= worker.size
             if not (share.served or share.unserved):
-                del self._shares[worker.by]
+                del self._shares[worker.share]
             self._size -= worker.size
             self.requested_names.remove(name)
         return worker
@@ -523,7 +530,7 @@ class WorkerRegistry:
     def _move(self, worker: Worker, by: str) -> None:
         """Charge a worker that only other servers knew to the token that uses it here."""
         self._remove(worker.name)
-        worker.by = by
+        worker.by, worker.elsewhere = by, False
         if not self._add(worker):
             self._was_forgotten(worker)
 
@@ -532,7 +539,7 @@ class WorkerRegistry:
         if worker.name not in self.workers:
             return
         size = worker.measured()
-        self._shares[worker.by].size += size - worker.size
+        self._shares[worker.share].size += size - worker.size
         self._size += size - worker.size
         worker.size = size
         self.requested_names.put(worker.name, worker.names)
@@ -546,7 +553,7 @@ class WorkerRegistry:
         """
         while len(self.workers) >= WORKERS_MAX or self._size + size > WORKERS_BYTES_MAX:
             share = self._largest()
-            own = share is self._shares.get(newcomer.by)
+            own = share is self._shares.get(newcomer.share)
             if own and not newcomer.served and not share.unserved:
                 self._was_forgotten(newcomer)
                 return False
@@ -587,7 +594,7 @@ class WorkerRegistry:
         worker.asked = {names: min(end, until) for names, end in worker.asked.items()}
         self.next_check_at = min(self.next_check_at, worker.until)
         if not worker.served:
-            self._shares[worker.by].unserved.move_to_end(worker.name, last=False)
+            self._shares[worker.share].unserved.move_to_end(worker.name, last=False)
 
     def _was_met(self, worker: Worker) -> None:
         """Handle a sign of life; with a shared database, other servers have to be informed."""
@@ -801,7 +808,8 @@ class SharedWorkers(WorkerRegistry):
         """The workers connected to this server, each with the time until which the others count it as
         alive."""
         self._met: dict[str, None] = {}
-        self._parted: dict[str, None] = {}
+        self._parted: dict[str, str] = {}
+        """The workers that left since the last exchange, each with its token."""
         self._beaten: dict[int, None] = {}
         self._known: frozenset[int] = frozenset()
         """The runs that were known at the start of the current exchange."""
@@ -817,25 +825,27 @@ class SharedWorkers(WorkerRegistry):
             self._own[worker.name] = -inf
             self.exchange_soon()
         self._met[worker.name] = None
-        self._parted.pop(worker.name, None)
+        if self._parted.get(worker.name) == worker.by:  # otherwise one of another token has left
+            del self._parted[worker.name]
 
     def remove_worker(self, name: str) -> None:
         """Remove a worker that ended, and inform the other servers."""
-        self._remove(name)
-        self._part(name)
-        self.exchange_soon()
+        worker = self._remove(name)
+        if worker is not None:
+            self._part(worker)
+            self.exchange_soon()
 
     def _was_forgotten(self, worker: Worker) -> None:
         super()._was_forgotten(worker)
         if worker.name in self._own:
-            self._part(worker.name)
+            self._part(worker)
 
-    def _part(self, name: str) -> None:
+    def _part(self, worker: Worker) -> None:
         """Let the other servers remove a worker with the next exchange."""
-        self._met.pop(name, None)
-        self._own.pop(name, None)
+        self._met.pop(worker.name, None)
+        self._own.pop(worker.name, None)
         if len(self._parted) < WORKERS_MAX:  # otherwise the others remove it after a lease
-            self._parted[name] = None
+            self._parted[worker.name] = worker.by or ""
 
     def _add_event(self, kind: str, worker: Worker) -> None:
         """Record nothing: the exchange determines which server records the event."""
@@ -884,15 +894,15 @@ class SharedWorkers(WorkerRegistry):
         for name, known_until in list(self._own.items()):
             worker = self.workers.get(name)
             if worker is None:
-                self._part(name)
+                del self._own[name]
             elif known_until - now_s < LEASE_S_DEFAULT / 2 and worker.until > known_until:
                 self._met[name] = None
         met = list(islice(self._met, WORKERS_PER_EXCHANGE_MAX))
-        parted = list(islice(self._parted, WORKERS_PER_EXCHANGE_MAX))
+        parted = list(islice(self._parted.items(), WORKERS_PER_EXCHANGE_MAX))
         for name in met:
             del self._met[name]
             self._own[name] = min(self.workers[name].until, now_s + LEASE_S_DEFAULT)
-        for name in parted:
+        for name, _ in parted:
             del self._parted[name]
         if self._met or self._parted:
             self.exchange_soon()
@@ -905,8 +915,9 @@ class SharedWorkers(WorkerRegistry):
     def resend_changes(self, changes: WorkerChanges) -> None:
         """Add the changes of a failed exchange to the next one."""
         self._met = {one.name: None for one in changes.workers if one.name in self._own} | self._met
-        parted = {name: None for name in changes.left if name not in self.workers} | self._parted
-        self._parted = dict.fromkeys(islice(parted, WORKERS_MAX))
+        here = {(name, worker.by) for name, _ in changes.left if (worker := self.workers.get(name))}
+        parted = {name: by for name, by in changes.left if (name, by) not in here} | self._parted
+        self._parted = dict(islice(parted.items(), WORKERS_MAX))
         self._beaten = {run_id: None for run_id in changes.beats if run_id in self.runs} | self._beaten
 
     def _row_of(self, worker: Worker) -> WorkerRow:
@@ -924,14 +935,17 @@ class SharedWorkers(WorkerRegistry):
             list(worker.accepts),
             worker.slots,
             worker.quiet,
+            worker.by,
         )
 
     def apply_exchange(self, state: PeerState) -> None:
         """Apply the state that all servers know, and complete the exchange."""
         self.servers = state.servers
         for row in state.workers:
-            if row.name not in self._met and row.name not in self._parted:
-                self._update_worker(row)
+            if row.name not in self._parted:
+                self._give_up_foreign(row)
+                if row.name not in self._met:
+                    self._update_worker(row)
         there = {row.name for row in state.workers}
         whole = len(there) < WORKERS_MAX  # otherwise the list is cut off, and may lack workers of this server
         for name in [name for name in self.workers if name not in there and name not in self._met]:
@@ -964,15 +978,25 @@ class SharedWorkers(WorkerRegistry):
             for server in self.servers
         ]
 
+    def _give_up_foreign(self, row: WorkerRow) -> None:
+        """Remove a worker of this server whose name another token used first, at another server."""
+        worker = self.workers.get(row.name)
+        if worker is not None and row.by is not None and worker.by not in (row.by, None):
+            self._remove(row.name)
+            self._own.pop(row.name, None)
+            self._met.pop(row.name, None)
+
     def _update_worker(self, row: WorkerRow) -> None:
         worker = self.workers.get(row.name)
         if worker is None:
-            worker = Worker(row.name, row.joined, row.heartbeat, inf, by=None)
+            worker = Worker(row.name, row.joined, row.heartbeat, inf, elsewhere=True)
             worker.runs = self._runs_of.get(row.name, worker.runs)
             worker.served = bool(worker.runs)
             full = len(self.workers) >= WORKERS_MAX or self._size + worker.measured() > WORKERS_BYTES_MAX
             if full or not self._add(worker):
                 return  # workers of this server are not evicted for others
+        if worker.elsewhere:
+            worker.by = row.by
         worker.joined, worker.heartbeat = row.joined, row.heartbeat
         worker.host, worker.pid, worker.version = row.host, row.pid, row.version
         worker.accepts, worker.slots, worker.quiet = tuple(row.accepts), row.slots, row.quiet

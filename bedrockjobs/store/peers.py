@@ -47,6 +47,8 @@ class WorkerRow(NamedTuple):
     accepts: list[str]
     slots: int
     quiet: bool
+    by: str | None
+    """The name of the token that it belongs to, empty without one; None if an older server wrote the row."""
 
 
 class OpenRunRow(NamedTuple):
@@ -63,8 +65,8 @@ class WorkerChanges(NamedTuple):
     """Changes of a server's workers since the last exchange."""
 
     workers: list[WorkerRow]
-    left: list[str]
-    """Workers that shut down."""
+    left: list[tuple[str, str]]
+    """Workers that shut down, each with its token."""
     beats: list[int]
     """Runs whose workers sent a heartbeat."""
     served: int = 0

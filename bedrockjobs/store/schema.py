@@ -24,7 +24,7 @@ from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksu
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
 
-VERSION = 10
+VERSION = 11
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
@@ -37,6 +37,7 @@ REBUILT = {
     7: (),
     8: (),
     9: (),
+    10: (),
 }
 """The tables to rebuild when migrating from a version. Views, triggers and indexes are always recreated."""
 

@@ -114,12 +114,12 @@ class Peer:
         """Take a job for a worker that sends heartbeats."""
         return await self.ask(c.GetJob(name=name, worker=worker, heartbeat=True))
 
-    async def beat(self, worker: str, *runs: int, wait_ms: int = 0) -> Any:
-        """Send a heartbeat; return the reply."""
+    async def beat(self, worker: str, *runs: int, wait_ms: int = 0, by: str = "", **more: Any) -> Any:
+        """Send a heartbeat by a token; return the reply."""
         command = c.Heartbeat(
-            worker=worker, run_ids=runs, timeout=wait_ms, connection="wait" if wait_ms else None
+            worker=worker, run_ids=runs, timeout=wait_ms, connection="wait" if wait_ms else None, **more
         )
-        return jsontext.parse(await asyncio.wait_for(self.workers.heartbeat(command), DEADLINE_S))
+        return jsontext.parse(await asyncio.wait_for(self.workers.heartbeat(command, by), DEADLINE_S))
 
     def told(self) -> list[Any]:
         """Return the events of the database: kind, name, detail."""
@@ -293,6 +293,54 @@ async def test_a_worker_joins_once_whichever_servers_it_asks(start: Start) -> No
     await b.until(lambda: sorted(b.workers.workers) == ["v", "w"])
     joined = sorted(name for kind, name, _ in a.told() if kind == "worker joined")
     assert joined == ["v", "w"]
+
+
+OWNED = "SELECT host, quiet, by FROM workers WHERE name = 'w'"
+
+
+async def exchanged(*peers: Peer) -> None:
+    """Let each server tell the others of its workers, one after the other."""
+    for peer in peers:
+        await peer.neighbourhood._await_exchange()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "not known yet"])
+@pytest.mark.parametrize(
+    "more", [{"host": "other", "quiet": True}, {"leaving": True}], ids=["changes", "leaves"]
+)
+async def test_a_name_belongs_to_the_token_that_used_it_first_at_any_server(
+    start: Start, known: bool, more: dict[str, Any]
+) -> None:
+    """Another token neither changes nor removes its worker through another server."""
+    a, b = await start("a", "b")
+    await a.beat("w", by="own", host="h")
+    await exchanged(a, b) if known else await a.neighbourhood._await_exchange()
+    await b.beat("w", by="other", **more)
+    await exchanged(b, a)
+    assert rows(OWNED) == [("h", False, "own")]
+    for peer in (a, b):
+        worker = peer.workers.workers["w"]
+        assert (worker.host, worker.quiet, worker.by) == ("h", False, "own")
+    await b.beat("w", by="own", host="new")
+    await exchanged(b, a)
+    assert rows(OWNED) == [("new", False, "own")]
+    await a.beat("w", by="own", leaving=True)
+    await a.beat("w", by="other", host="third")
+    await exchanged(a, b)
+    assert rows(OWNED) == [("third", False, "other")], "it left, and the name is free"
+    assert {peer.workers.workers["w"].by for peer in (a, b)} == {"other"}
+
+
+async def test_a_worker_told_of_by_an_older_server_belongs_to_the_first_token(start: Start) -> None:
+    a, b = await start("a", "b")
+    await a.beat("w", by="own")
+    await exchanged(a)
+    await asyncio.to_thread(CLUSTER.do, f"UPDATE {SCHEMA}.workers SET by = NULL")
+    await exchanged(b)
+    await b.beat("w", by="second", host="h")
+    await exchanged(b, a)
+    assert rows(OWNED) == [("h", False, "second")]
+    assert {peer.workers.workers["w"].by for peer in (a, b)} == {"second"}
 
 
 async def test_a_worker_that_the_database_refuses_holds_up_nobody(

@@ -200,12 +200,13 @@ COLUMNS = """SELECT table_name, column_name, data_type, is_nullable, column_defa
 INDEXES = "SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema() ORDER BY 1"
 
 
-OLD_STATS = (
+OLD_TABLES = (
     f'DROP TABLE {NAME}.stats; CREATE TABLE {NAME}.stats (minute text COLLATE "C" NOT NULL PRIMARY KEY,'
     " created bigint NOT NULL, taken bigint NOT NULL, finished bigint NOT NULL, failed bigint NOT NULL,"
     " retried bigint NOT NULL, lost bigint NOT NULL, waits bigint NOT NULL, waitMs bigint NOT NULL);"
+    f" ALTER TABLE {NAME}.workers DROP COLUMN by;"
 )
-"""The counters before version 10."""
+"""The counters before version 10, and the workers before 11."""
 
 
 def made_of() -> list[Any]:
@@ -234,7 +235,7 @@ def test_tables_of_version_6_get_the_index_of_the_keys_of_jobs_and_the_inbox() -
         before = connection.execute(index).fetchall()
     CLUSTER.do(
         f"DROP INDEX {NAME}.keysByJob; DROP TABLE {NAME}.inbox;"
-        f"DROP TABLE {NAME}.workflows, {NAME}.workflowJobs, {NAME}.workflowEdges; {OLD_STATS}"
+        f"DROP TABLE {NAME}.workflows, {NAME}.workflowJobs, {NAME}.workflowEdges; {OLD_TABLES}"
         f"UPDATE {NAME}.control SET version = 6;"
         f"UPDATE {NAME}.meta SET value = '6' WHERE key = 'schemaVersion'"
     )
@@ -258,7 +259,7 @@ def test_jobs_of_version_8_go_on_with_workflows() -> None:
     old.do(c.FinishJob, jobID=ids["parent"])
     old.store.close()
     CLUSTER.do(
-        f"DROP TABLE {NAME}.workflows, {NAME}.workflowJobs, {NAME}.workflowEdges; {OLD_STATS}"
+        f"DROP TABLE {NAME}.workflows, {NAME}.workflowJobs, {NAME}.workflowEdges; {OLD_TABLES}"
         f"UPDATE {NAME}.control SET version = 8;"
         f"UPDATE {NAME}.meta SET value = '6' WHERE key = 'schemaVersion'"
     )

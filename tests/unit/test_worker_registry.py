@@ -198,10 +198,10 @@ async def test_a_name_belongs_to_the_token_that_used_it_first(kind: type[WorkerR
     assert (found.workers["w"].by, found.workers["w"].names) == ("other", ["b*"])
 
 
-def test_a_worker_of_another_server_belongs_to_the_first_token_here() -> None:
+def test_a_worker_of_an_older_server_belongs_to_the_first_token_here() -> None:
     found, tell = registry(SharedWorkers)
     assert isinstance(found, SharedWorkers)
-    row = WorkerRow("w", "", "", "", "", 0, "", ["a"], [], 0, False)
+    row = WorkerRow("w", "", "", "", "", 0, "", ["a"], [], 0, False, None)
     found.apply_exchange(PeerState([], [], [], [], [row], []))
     tell(asked("w", "own", "a*"))
     tell(asked("w", "other", "b*"))
@@ -240,7 +240,7 @@ def test_workers_of_other_servers_displace_none_of_its_own() -> None:
     for number in range(FEW // 2):
         tell(asked(f"own{number}"))
     found.changes_to_send()
-    rows = [WorkerRow(f"a{number}", "", "", "", "", 0, "", ["a"], [], 0, False) for number in range(FEW)]
+    rows = [WorkerRow(f"a{number}", "", "", "", "", 0, "", ["a"], [], 0, False, "") for number in range(FEW)]
     found.apply_exchange(PeerState([], [], [], [], rows, []))
     assert {f"own{number}" for number in range(FEW // 2)} < found.workers.keys()
     assert len(found.workers) == FEW

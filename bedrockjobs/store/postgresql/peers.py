@@ -364,27 +364,21 @@ class PostgreSQLPeers:
             alive.append((PEER_SQL["beat"], (changes.beats, now)))
         lost = [name for (name,) in (await self._run_statements(alive))[1]]
         self.confirmed = now
-        rest: list[Statement] = [
-            (PEER_SQL["part"], (changes.left,)),
-            (PEER_SQL["lost_workers"], (now,)),
-            *_POLLS,
-            (PEER_SQL["inbox_due"], (now,)),
-        ]
-        met: list[Row] = []
-        try:
-            if changes.workers:
-                met, *results = await self._run_statements([_meeting(changes.workers), *rest])
-            else:
-                results = await self._run_statements(rest)
+        part = PEER_SQL["part"], columns(changes.left) if changes.left else ([], [])
+        rest: list[Statement] = [(PEER_SQL["lost_workers"], (now,)), *_POLLS, (PEER_SQL["inbox_due"], (now,))]
+        meeting = [_meeting(changes.workers)] if changes.workers else []
+        try:  # a name that one token left may already be another one's
+            parted, *met, silent, servers, workers, runs, inbox = await self._run_statements(
+                [part, *meeting, *rest]
+            )
         except StoreAway:
             raise
         except StoreError:
-            for worker in changes.workers:
-                met += await self._meet_alone(worker)
-            results = await self._run_statements(rest)
-        parted, silent, servers, workers, runs, inbox = results
+            (parted,) = await self._run_statements([part])
+            met = [await self._meet_alone(worker) for worker in changes.workers]
+            silent, servers, workers, runs, inbox = await self._run_statements(rest)
         return PeerState(
-            [name for name, new in met if new],
+            [name for rows in met for name, new in rows if new],
             [name for (name,) in (*parted, *silent)],
             lost,
             [ServerRow._make(row) for row in servers],

@@ -36,22 +36,24 @@ SELECT pulse FROM servers WHERE session = $1;
 DELETE FROM servers WHERE pulse < $1 RETURNING name;
 
 -- name: meet
--- Insert or update the workers of this server; returns each name, and whether it is new.
-INSERT INTO workers AS known (name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet)
+-- Insert or update the workers of this server, but none of another token; returns each name, and whether it is new.
+INSERT INTO workers AS known (name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet, by)
     SELECT name, joined, heartbeat, until, host, pid, version, ARRAY(SELECT json_array_elements_text(asked::json)),
-        ARRAY(SELECT json_array_elements_text(accepts::json)), slots, quiet
+        ARRAY(SELECT json_array_elements_text(accepts::json)), slots, quiet, by
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[],
-        $9::text[], $10::bigint[], $11::boolean[])
-        AS met (name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet)
+        $9::text[], $10::bigint[], $11::boolean[], $12::text[])
+        AS met (name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet, by)
     ORDER BY name
     ON CONFLICT (name) DO UPDATE SET heartbeat = excluded.heartbeat, until = greatest(known.until, excluded.until),
         host = excluded.host, pid = excluded.pid, version = excluded.version, asked = excluded.asked,
-        accepts = excluded.accepts, slots = excluded.slots, quiet = excluded.quiet
+        accepts = excluded.accepts, slots = excluded.slots, quiet = excluded.quiet, by = excluded.by
+    WHERE known.by IS NULL OR known.by = excluded.by
     RETURNING name, xmax = 0;
 
 -- name: part
--- Remove workers that shut down.
-DELETE FROM workers WHERE name = ANY ($1::text[]) RETURNING name;
+-- Remove workers that shut down, but none of another token.
+DELETE FROM workers USING unnest($1::text[], $2::text[]) AS gone (name, by)
+    WHERE workers.name = gone.name AND (workers.by IS NULL OR workers.by = gone.by) RETURNING workers.name;
 
 -- name: lost_workers
 -- Remove workers whose heartbeat is too old.
@@ -67,8 +69,8 @@ SELECT name, address, started, pulse, version, workers, state FROM servers ORDER
 
 -- name: workers
 -- The live workers, up to the limit of the registry.
-SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet FROM workers ORDER BY name
-    LIMIT $1;
+SELECT name, joined, heartbeat, until, host, pid, version, asked, accepts, slots, quiet, by FROM workers
+    ORDER BY name LIMIT $1;
 
 -- name: open_runs
 -- The runs in progress.

@@ -379,9 +379,10 @@ CREATE TABLE workers (
     asked     text[]  COLLATE "C" NOT NULL,
     accepts   text[]  COLLATE "C" NOT NULL,
     slots     bigint  NOT NULL,
-    quiet     boolean NOT NULL
+    quiet     boolean NOT NULL,
+    by        text    COLLATE "C"
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch, version) VALUES (1, 10);
+INSERT INTO control (epoch, version) VALUES (1, 11);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '10'),
     ('lockSalt', gen_random_uuid()::text);

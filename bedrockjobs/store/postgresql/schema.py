@@ -23,7 +23,7 @@ from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
 log = logging.getLogger(__name__)
 
-VERSION = 10
+VERSION = 11
 """The version of ``schema.postgresql.sql`` and of this server; the same as on SQLite."""
 
 
@@ -54,6 +54,7 @@ STEPS: tuple[Step, ...] = (
     Step(8, 6, _read("step_8.sql")),
     Step(9, 9, _read("step_9.sql")),
     Step(10, 10, _read("step_10.sql")),
+    Step(11, 10, _read("step_11.sql")),
 )
 """All steps since version 4, the first for PostgreSQL. Version 5 added tokens, which older servers would not
 check. Version 6 changed the advisory lock keys. Version 9 added workflows, which older servers would end jobs
