@@ -366,8 +366,8 @@ class Settings(BaseModel):
     busy_s: float = Field(
         5.0,
         gt=0,
-        description="Time the writer waits for another process's lock, also at start, or for a PostgreSQL"
-        " that is short of connections or memory.",
+        description="Time the writer waits for another process's lock before commands are refused, also at"
+        " start, or for a PostgreSQL that is short of connections or memory.",
     )
     command_s: float = Field(
         10.0,
