@@ -6,6 +6,7 @@ audited.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from bedrockjobs.base import jsontext
@@ -17,6 +18,7 @@ from bedrockjobs.commands import (
     CancelJob,
     Command,
     CreateJob,
+    CreateJobs,
     FailJob,
     FinishJob,
     FinishJobs,
@@ -91,13 +93,19 @@ def _with_repeating(
     context: Context, caller: Principal, command: Command[Any], job_ids: list[int], *, careful: bool
 ) -> Outcome:
     """Execute a command that may change repeating jobs; audit each that it changed, and record an event."""
-    found = [context.unit.job(job_id) for job_id in dict.fromkeys(job_ids)]
-    before = [job for job in found if job is not None and job.repeat and not job.mocked]
+    found = [job for job_id in dict.fromkeys(job_ids) if (job := context.unit.job(job_id)) is not None]
     outcome = perform(context, command, careful=careful)
-    for job in before if isinstance(outcome, Answer) else ():
-        after = context.unit.job(job.job_id)
-        if not _is_changed(context, command, job, after):
-            continue
+    if not isinstance(outcome, Answer):
+        return outcome
+    changes: list[tuple[Job, Job | None, str]] = []
+    for job in found:
+        if job.repeat and not job.mocked:
+            after = context.unit.job(job.job_id)
+            if _is_changed(context, command, job, after):
+                changes.append((job, after, f"next run at {after.next_run}" if after is not None else ""))
+    for parent, child in _put_off(context, command, outcome, found):
+        changes.append((parent, parent, f"waits for its child {child.job_id}, next run at {child.next_run}"))
+    for job, after, said in changes:
         by_result = after is None and isinstance(command, FinishJob | FinishJobs)
         context.unit.records.add_audit(
             AuditRow(
@@ -113,15 +121,39 @@ def _with_repeating(
             )
         )
         if after is not None and not isinstance(command, CancelJob):  # these have an event of their own
-            detail = f"{type(command).__name__}: next run at {after.next_run}"
+            detail = f"{type(command).__name__}: {said}"
             context.note("changed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
     return outcome
+
+
+def _put_off(
+    context: Context, command: Command[Any], answer: Answer, found: list[Job]
+) -> Iterator[tuple[Job, Job]]:
+    """Yield repeating jobs that will wait for a child beyond their next run, each with that child.
+
+    The command has created the child, or planned it for later than it was in ``found``.
+    """
+    before = {job.job_id: job.next_run for job in found if job.parent_job_id}
+    job_ids = list(before)
+    if isinstance(command, CreateJob | CreateJobs):
+        made = jsontext.parse(answer.body)
+        job_ids = made["jobIDs"] if isinstance(command, CreateJobs) else [made["jobID"]]
+    for job_id in job_ids:
+        child = context.unit.job(job_id)
+        if child is None or not child.parent_job_id or child.next_run <= before.get(job_id, ""):
+            continue
+        parent = context.unit.shown(child.parent_job_id)
+        if parent is None or not parent.repeat or parent.mocked:
+            continue
+        if child.next_run > _latest_usual(context, parent):
+            yield parent, child
 
 
 def watched_jobs(caller: Principal, command: Command[Any]) -> list[int]:
     """Return the jobs of which the command may change a repetition, other than by the usual end of a run.
 
-    Commands of operators are audited anyway, except for what the result of a run says.
+    A child may do so, as a job that repeats waits for its children; of a new one it is the parent. Commands
+    of operators are audited anyway, except for what the result of a run says.
     """
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     of_operator = "operate" in caller.grant.roles
@@ -133,10 +165,16 @@ def watched_jobs(caller: Principal, command: Command[Any]) -> list[int]:
         return [told.job_id] if _tells_plan(told.data) else []
     if kind is FinishJobs:
         return [spec.job_id for spec in told.jobs if _tells_plan(spec.data)]
-    if of_operator or caller.run is not None:
+    if of_operator:
+        return []
+    if kind is CreateJob or kind is CreateJobs:
+        specs = told.jobs if kind is CreateJobs else (told,)
+        return [spec.parent_job_id for spec in specs if spec.parent_job_id and spec.first_run is not None]
+    if caller.run is not None:
         return []
     if kind is RetryJob:
         changes = (told.name, told.job_priority, told.ignore_repeat or None, told.revive or None)
+        changes += (told.delay, told.next_run)
     elif kind is FailJob:
         changes = (told.delay, told.retries)
     elif kind is UpdateJob:

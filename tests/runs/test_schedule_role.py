@@ -174,7 +174,61 @@ async def test_the_end_of_a_repetition_by_its_own_run_is_told_and_audited(live: 
     assert all(one["detail"] == {"data": {"delete": True}} and one["after"] is None for one in entries)
 
 
-NEVER = "9998-01-01 00:00:00"
+DUE, NEVER = "2020-01-01 00:00:00", "9998-01-01 00:00:00"
+
+PUT_OFF: dict[str, tuple[bool, dict[str, Any]]] = {
+    "CreateJob": (False, {"name": "a/child", "firstRun": NEVER}),
+    "CreateJobs": (False, {"jobs": [{"name": "a/child", "firstRun": NEVER}, {"name": "a/child"}]}),
+    "UpdateJob": (False, {"nextRun": NEVER}),
+    "RetryJob": (True, {"nextRun": NEVER}),
+    "FailJob": (True, {"delay": 30_000_000, "retries": 9}),
+}
+"""Ways to plan a child for later than the next run of its parent, and whether it runs then."""
+
+
+@pytest.mark.parametrize("way", PUT_OFF)
+async def test_a_child_that_keeps_a_schedule_waiting_is_told_and_audited(live: Live, way: str) -> None:
+    """By each role that may do it, with a run token and without; a child before the next run is usual."""
+    root = await admin_of(live)
+    soon = after_seconds((await root.ok("Status"))["now"], 60)
+    runs, change = PUT_OFF[way]
+    for at, role in enumerate(("produce,work", "work", "run")):
+        name = f"a{at}"
+        worker = await root.token_for(f"w{at}", "work" if role == "run" else role)
+        job_id = (await root.ok("CreateJob", name=name, repeat="CRON @daily", firstRun=DUE))["jobID"]
+        taken = await worker.ok("GetJob", name=name, worker="w", runToken=True)
+        who = Bearer(live, taken["runToken"]) if role == "run" else worker
+        child = (await root.ok("CreateJob", name="a/child", parentJobID=job_id, firstRun=soon))["jobID"]
+        if way.startswith("Create"):
+            specs = [{**spec, "parentJobID": job_id} for spec in change.get("jobs", [change])]
+            asked = {"jobs": specs} if way == "CreateJobs" else specs[0]
+            again = [{**spec, "firstRun": soon} for spec in specs]
+            usual = {"jobs": again} if way == "CreateJobs" else again[0]
+        else:
+            usual, asked = {"jobID": child, "nextRun": soon}, {"jobID": child, **change}
+        may = role != "work" if way.startswith("Create") else role != "run"
+        if runs:
+            await root.ok("FinishJob", jobID=job_id, runID=taken["runID"])
+            await root.ok("UpdateJob", jobID=child, nextRun=DUE)
+            await root.ok("GetJob", name="a/child")
+        else:
+            assert (await who.http(way, **usual)).code == (200 if may else 403)
+        before = await plan_of(root, job_id)
+        assert (await who.http(way, **asked)).code == (200 if may else 403), (way, role)
+        assert await plan_of(root, job_id) == before
+        events = (await root.ok("Events", name=name, limit=1_000))["events"]
+        told = [(one["by"], one["detail"]) for one in events if one["kind"] == "changed"]
+        entries = (await root.ok("ListAudit", command=way))["entries"]
+        kept = [one for one in entries if one["jobID"] == job_id and one["by"] != "root"]
+        assert (len(told), [one["by"] for one in kept]) == ((1, [f"w{at}"]) if may else (0, [])), (way, role)
+        if may:
+            assert told[0][0] == f"w{at}"
+            if not runs:
+                await root.ok("FinishJob", jobID=job_id, runID=taken["runID"])
+            assert (await plan_of(root, job_id))["state"] == "PAUSED", "it waits"
+            assert re.fullmatch(rf"{way}: waits for its child \d+, next run at .+", told[0][1]), told
+
+
 VALUES: dict[str, list[Any]] = {
     "nextRun": [NEVER],
     "firstRun": [NEVER],
@@ -236,7 +290,7 @@ def asked_of(kind: type[Command[Any]], name: str, job_id: int, run_id: int) -> l
 
 async def planned(root: Bearer, repeat: str, state: str, name: str) -> tuple[int, int, str]:
     """Make what repeats in a state; return its jobID, runID and run token."""
-    due = "2100-01-01 00:00:00" if state == "waiting" else "2020-01-01 00:00:00"
+    due = "2100-01-01 00:00:00" if state == "waiting" else DUE
     job_id = (await root.ok("CreateJob", name=name, repeat=repeat, firstRun=due))["jobID"]
     if state == "waiting":
         return job_id, 0, ""
