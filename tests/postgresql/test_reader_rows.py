@@ -256,7 +256,7 @@ OF_WORKFLOWS = {
 }
 """Statements about single workflows or their jobs, of which the history has few."""
 
-COMBINATIONS_MAX = examples(25, night=200)
+COMBINATIONS_MAX = examples(18, night=200)
 """The number of combinations tested, out of very many."""
 
 

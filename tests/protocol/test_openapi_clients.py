@@ -16,6 +16,7 @@ import pytest
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.protocol.openapi import describe, strict
 from bedrockjobs.testing import ServerUnderTest
+from tests.effort import PROFILE
 from tests.run import ROOT, node_programs
 
 JAVASCRIPT = ROOT / "clients/js"
@@ -80,6 +81,7 @@ def test_the_javascript_client_is_built_from_generated_types_and_works(described
     assert "# pass 6" in told
 
 
+@pytest.mark.skipif(PROFILE != "random", reason="at night only: a generator beside that of types")
 def test_a_python_client_is_generated_with_every_command(described: Path) -> None:
     generator = Path(sys.executable).with_name("openapi-python-client")
     (described / "plain.yaml").write_text("post_hooks: []\n")  # its layout is of no interest

@@ -21,7 +21,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.engine import workers
 from tests.conftest import Serve
-from tests.effort import PROFILE
+from tests.effort import PROFILE, examples
 from tests.engines import sqlite_only
 from tests.protocol.spent import LOOP_S_MAX, Spender, watched
 from tests.protocol.talk import Talk, post, request
@@ -99,7 +99,7 @@ async def test_a_flood_of_invented_workers_leaves_room_and_time_for_others(
         assert size < FILE_MAX
 
 
-STRANGERS = 150
+STRANGERS = examples(125, night=150)
 """Each says every word for the first time."""
 
 MOST = 40

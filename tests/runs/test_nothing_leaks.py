@@ -21,6 +21,7 @@ from bedrockjobs.commands import ALL, Command, ExplainJob, ListChildren, QueryJo
 from bedrockjobs.engine.authorization import ANYBODYS
 from bedrockjobs.server import Server
 from tests.conftest import Live
+from tests.effort import crossed
 from tests.protocol.talk import Reply
 from tests.runs.bearer import Bearer, admin_of
 from tests.runs.two_kinds import ROLES, SECRET, Place
@@ -576,13 +577,10 @@ def is_of_run(kind: type[Command[Any]], body: dict[str, Any], job_id: int, run_i
 
 
 @pytest.mark.parametrize(
-    ("role", "names"),
-    [
-        *((role, "") for role in ("work", "read,work", "work,produce", "operate", "admin")),
-        *((role, "theirs/*") for role in ("work", "read,work", "work,produce", "operate")),
-    ],
+    ("names", "role"),
+    [*crossed(["", "theirs/*"], ["work", "read,work", "work,produce", "operate"]), ("", "admin")],
 )
-async def test_a_run_s_token_does_nothing_but_what_is_its_run_s(place: Place, role: str, names: str) -> None:
+async def test_a_run_s_token_does_nothing_but_what_is_its_run_s(place: Place, names: str, role: str) -> None:
     """Every command, about its own job and about others, whatever its worker's token may."""
     root = place.root
     worker = await root.token_for("worker", role, names)

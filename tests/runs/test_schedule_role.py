@@ -285,7 +285,7 @@ def asked_of(kind: type[Command[Any]], name: str, job_id: int, run_id: int) -> l
     more = [{key: value} for key, values in VALUES.items() if key.lower() in fields for value in values]
     if "name" in fields and "name" not in about and kind.__name__ != "PingSchedule":
         more.append({"name": f"{name}/other"})
-    return ways + [{**way, **one} for way in ways for one in more]
+    return ways + ([{**way, **one} for way, one in crossed(ways, more)] if more else [])
 
 
 async def planned(root: Bearer, repeat: str, state: str, name: str) -> tuple[int, int, str]:

@@ -9,6 +9,7 @@ import pytest
 from bedrockjobs.base.principal import roles_held
 from bedrockjobs.commands import ALL
 from bedrockjobs.job.delivery import GIVE_UP_S
+from tests.effort import crossed
 from tests.protocol.talk import DEADLINE_S, Talk
 from tests.runs.bearer import Bearer
 from tests.runs.rig import Site
@@ -68,8 +69,7 @@ async def delivery_errors(site: Site) -> Place:
     return place
 
 
-@pytest.mark.parametrize("names", ["", "mine/*"])
-@pytest.mark.parametrize("role", [*ROLES, "read,produce,work"])
+@pytest.mark.parametrize(("names", "role"), crossed(["", "mine/*"], [*ROLES, "read,produce,work"]))
 async def test_no_look_but_an_admin_s_shows_why_a_message_was_not_sent(
     site: Site, role: str, names: str
 ) -> None:
