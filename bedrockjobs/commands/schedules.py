@@ -137,7 +137,9 @@ class TickReply(Reply):
     until: str
     count: int
     outcome: str
-    reason: str
+    reason: str = Field(
+        description="Why they were skipped; of a tick that ran, what a clock change did to it, else empty."
+    )
     late: int
     run_id: int
     status: str | None = Field(

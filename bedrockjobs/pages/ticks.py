@@ -79,7 +79,8 @@ def failed_in_a_row(rows: list[dict[str, Any]], runs: list[dict[str, Any]]) -> i
 def _fired(row: dict[str, Any], tick: str, run: dict[str, Any]) -> Cell:
     late_s = int((moment_of(run["started"]) - moment_of(tick)).total_seconds())
     state = state_of({**row, "late": late_s})
-    tooltip = f"{tick} UTC: {called(state)}{_late(late_s)}; run {run['runID']}: {called(run['status'])}"
+    why = f", {row['reason']}" if row["reason"] else ""
+    tooltip = f"{tick} UTC: {called(state)}{why}{_late(late_s)}; run {run['runID']}: {called(run['status'])}"
     return Cell(state if run["status"] == "success" else run["status"], tooltip, run["runID"])
 
 

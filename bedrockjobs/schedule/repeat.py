@@ -17,6 +17,7 @@ from bedrockjobs.base.clock import moment_of, timestamp
 from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.schedule import cron
+from bedrockjobs.schedule.cron import zones
 from bedrockjobs.schedule.cron.zones import find_zone
 
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
@@ -175,6 +176,14 @@ def same_wall_time(text: str, tick: str, offset: int) -> str:
     return timestamp(wall.astimezone(UTC))
 
 
+def clock_change_note(text: str, tick: str) -> str:
+    """Return what a clock change did to a tick of a schedule; empty for most. Raises ValueError."""
+    if _zone_of(text) is UTC:
+        return ""
+    zone, schedule = _meaning(text)
+    return zones.clock_change_note(schedule, moment_of(tick), zone)
+
+
 def _zone_of(text: str) -> tzinfo:
     zone, expression = cron.split_zone(text)
     if zone == "UTC" and "{" not in expression:
@@ -182,7 +191,7 @@ def _zone_of(text: str) -> tzinfo:
     return find_zone(cron.parse(expression).zone or zone)
 
 
-def _meaning(text: str) -> tuple[object, cron.Schedule]:
+def _meaning(text: str) -> tuple[tzinfo, cron.Schedule]:
     zone, expression = cron.split_zone(text)
     schedule = cron.parse(expression)
     return find_zone(schedule.zone or zone), replace(schedule, zone="")

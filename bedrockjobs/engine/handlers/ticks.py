@@ -247,7 +247,15 @@ def enter_fired(context: Context, job: Job, run_id: int, *, caught_up: bool) -> 
     if last is not None and last.until >= tick:  # its nextRun was set back, so the tick fires again
         context.unit.records.put_tick(last._replace(run_id=run_id, late=late))
         return
-    _enter(context, job, last, TickRow(job.job_id, tick, tick, 1, outcome, "", late, run_id))
+    _enter(context, job, last, TickRow(job.job_id, tick, tick, 1, outcome, _note(job, tick), late, run_id))
+
+
+def _note(job: Job, tick: str) -> str:
+    """Return what a clock change did to a tick that ran; empty for most."""
+    try:
+        return repeats.clock_change_note(job.repeat, tick)
+    except ValueError:
+        return ""
 
 
 def remove_fired(context: Context, job: Job) -> None:

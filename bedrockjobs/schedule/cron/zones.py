@@ -152,6 +152,27 @@ class _Change(NamedTuple):
     """First wall-clock time after these."""
 
 
+def clock_change_note(schedule: Schedule, moment: datetime, zone: tzinfo) -> str:
+    """Return what a clock change did to the tick at ``moment``, in UTC: it was moved, or comes twice.
+
+    Empty for all other ticks, and for a schedule with ``*`` in minute and hour, which follows real time.
+    """
+    if schedule.wild or zone is UTC:
+        return ""
+    wall = _wall(moment, zone)
+    earlier, now = (each.astimezone(zone).utcoffset() for each in (moment - _SECOND, moment))
+    assert earlier is not None
+    assert now is not None
+    if earlier < now:
+        missing = schedule.first_from(wall - (now - earlier))
+        if missing is not None and missing < wall:
+            return f"{missing:%H:%M} does not exist in {zone}, ran at {wall:%H:%M}"
+    before, behind = _offsets(wall, zone)
+    if before > behind and now == before:
+        return f"{wall:%H:%M} comes twice in {zone}, ran the first time only"
+    return ""
+
+
 def _utc(wall: datetime, offset: timedelta) -> datetime:
     return (wall - offset).replace(tzinfo=UTC)
 
