@@ -175,12 +175,16 @@ def counted(names_found: Sequence[str], word: str) -> str:
 
 
 def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: Mapping[str, Any]) -> None:
-    """Act on each chosen job, after a confirmation unless --yes; ``verb`` names the act, such as ``delete``.
+    """Act on each job that was chosen: see ``for_each``."""
+    for_each(session, verb, chosen(session, choice), act, options)
+
+
+def for_each(session: Session, verb: str, jobs: list[Chosen], act: Act, options: Mapping[str, Any]) -> None:
+    """Act on each job, after a confirmation unless --yes; ``verb`` names the act, such as ``delete``.
 
     Jobs are handled one by one: a refusal concerns one job only, and an interrupt undoes nothing. The exit
     status is 4 if any was refused. Raises click.UsageError if there is no terminal to ask for confirmation.
     """
-    jobs = chosen(session, choice)
     if not jobs and session.form == "table":
         click.echo(f"No matching job to {verb}.", err=True)
         return

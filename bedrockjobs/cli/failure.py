@@ -1,4 +1,4 @@
-"""``bedrockjobs failure``: list failures grouped by cause, and acknowledge them."""
+"""``bedrockjobs failure``: list failures grouped by cause, retry and acknowledge them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
+from bedrockjobs.cli.bulk import Chosen, for_each
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, records_in, server_options
 from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed
-from bedrockjobs.commands import ListFailures, MarkSeen
+from bedrockjobs.commands import ListFailures, MarkSeen, RetryJob
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
 """Parts of a page of failures: the member of the reply, its cursor, and its kind."""
@@ -27,11 +28,12 @@ SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what wa
 
 @click.group(cls=Group)
 def failure() -> None:
-    """List failures grouped by cause, and mark them as seen.
+    """List failures grouped by cause, retry them, and mark them as seen.
 
     \b
     bedrockjobs failure list
     bedrockjobs failure show 8f3c2f0c1b7a9d10
+    bedrockjobs failure retry --fingerprint 8f3c2f0c1b7a9d10
     bedrockjobs failure seen --name 'report/*'
     """
 
@@ -47,9 +49,10 @@ def list_failures(
     """List failures grouped by cause: FAILED jobs, then runs, the newest first.
 
     Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
-    group, `newest` is its newest member: a jobID or a runID. The run that made its job FAILED is not counted
-    separately. Failures that are marked as seen are left out without --all; with it, each page of groups
-    begins with new ones.
+    group, `newest` is its newest member: a jobID or a runID. `trend` is new in the first 24 hours of a group,
+    growing if more than twice as many fail an hour as before, quiet after 24 hours without one. The run that
+    made its job FAILED is not counted separately. Failures that are marked as seen are left out without
+    --all; with it, each page of groups begins with new ones.
     """
     filters = {"name": mask, "errorType": error_type}
     groups = list(_groups(session, filters, limit, wanted=lambda group: everything or _is_new(group)))
@@ -77,6 +80,32 @@ def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> No
         return
     rows = [{**one, "what was wrong": text_of(one, "line")} for one in members]
     write_many(rows, "table", SHOW_COLUMNS, none="Nothing with this fingerprint has failed.")
+
+
+@failure.command()
+@takes(
+    ListFailures,
+    typed("fingerprint", help="The jobs of one group."),
+    typed("name", "--name", "mask", help="Jobs whose name matches."),
+)
+@click.option("--dry-run", is_flag=True, help="Show which jobs would be retried, and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@server_options
+def retry(session: Session, /, fingerprint: str | None, mask: str | None, **options: Any) -> None:
+    """Queue all FAILED jobs of a group again, or all whose name matches.
+
+    It shows how many there are and asks for confirmation.
+    """
+    if mask is None and fingerprint is None:
+        raise click.UsageError("give --fingerprint TEXT or --name GLOB")
+    members = _all_members(session, mask, fingerprint, _KINDS[0])
+    jobs = [Chosen(text_of(one, "id"), text_of(one, "name")) for one in members]
+
+    def queue(job_id: str) -> str:
+        session.reply(RetryJob, {"jobID": job_id, "revive": True})
+        return "queued"
+
+    for_each(session, "retry", jobs, queue, options)
 
 
 @failure.command()
@@ -188,6 +217,7 @@ def _row(group: Record) -> Record:
         "new": f"{unseen:,}",
         "newest": text_of(newest, "id"),
         "at": text_of(group, "last"),
+        "trend": text_of(group, "trend"),
         "seen by": "" if unseen else by or "somebody",
         "fingerprint": text_of(group, "fingerprint"),
         "type": text_of(group, "errorType"),

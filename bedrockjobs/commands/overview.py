@@ -375,6 +375,11 @@ class FailureGroupReply(Reply):
     )
     count: int = Field(description="Number of failures in the group, listed or not.")
     unseen: int = Field(description="Number of them that are not marked as seen.")
+    trend: str = Field(
+        default="",
+        description="`quiet`: none failed in the last 24 hours; `new`: the first one failed within them;"
+        " `growing`: more than twice as many failed an hour as before; else empty, as on later pages.",
+    )
     first: str = Field(description="When the oldest one failed.")
     last: str = Field(description="When the newest one failed.")
     failures: list[FailureReply] = Field(description="The newest 20, or with `fingerprint` a page of 100.")

@@ -49,6 +49,8 @@ SHAPES = {
     "not delivered": ("warning", "bad"),
     "paused": ("bars", "warn"),
     "failed": ("cross", "bad"),
+    "new": ("ring", "warn"),
+    "growing": ("fast", "bad"),
     "retried": ("ring", "plain"),
     "recovered": ("disc", "good"),
     "workflow failed": ("cross", "bad"),

@@ -173,6 +173,10 @@ def _rests(worker: dict[str, Any]) -> bool:
 # Groups that were marked as seen are collapsed below the others. Each group has a page of all its failures.
 
 
+MEMBERS_RETRIED_MAX = 20_000
+"""Jobs of a group that one click retries: half a minute on a quiet machine. Click again for more."""
+
+
 class Shown(NamedTuple):
     """A page of failures: unseen groups, seen groups, and the cursor of the next page."""
 
@@ -199,6 +203,18 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
         failures=FAILED_STATUSES,
         filters=filters,
     )
+
+
+async def failure_members(site: Site, request: web.Request) -> web.StreamResponse:
+    """Return the FAILED jobs of a group for a bulk action: jobIDs, the first name, whether these are all."""
+    filters = filters_of(request, "name", "fingerprint")
+    command = ListFailures.read({name: value for name, value in filters.items() if value})
+    jobs, more = await site.views.find.members_alike(
+        command.fingerprint or "", command.name, MEMBERS_RETRIED_MAX
+    )
+    found = {"ids": [job_id for job_id, _ in jobs], "names": [name for _, name in jobs[:1]], "all": not more}
+    headers = {**HEADERS, "Cache-Control": "no-store"}
+    return web.Response(text=dump(found), content_type="application/json", headers=headers)
 
 
 async def failure_count(site: Site, request: web.Request) -> web.StreamResponse:
@@ -270,6 +286,7 @@ PAGES: Pages = (
     ("/ui/workers", workers),
     ("/ui/failures", failures),
     ("/ui/failures/count", failure_count),
+    ("/ui/failures/members", failure_members),
     ("/ui/events", events),
     ("/ui/kept", retention),
 )

@@ -260,6 +260,11 @@ SELECT alike.*, coalesce(first.lastRun, '') FROM (
         GROUP BY fingerprint HAVING max(jobID) < :before ORDER BY max(jobID) DESC LIMIT :limit
 ) AS alike LEFT JOIN jobs AS first ON first.jobID = alike.oldest ORDER BY alike.newest DESC LIMIT :limit;
 
+-- name: members_alike
+-- The FAILED jobs of a fingerprint, the newest first.
+SELECT jobID, name FROM jobs INDEXED BY jobsFailedAlike WHERE state = 'FAILED' AND fingerprint = :fingerprint
+    AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} ORDER BY jobID DESC LIMIT :limit;
+
 -- name: failed_runs_alike
 -- The same for failed runs, except those that made their job FAILED, so that one failure counts once.
 SELECT alike.*, coalesce(first.ended, '') FROM (

@@ -16,6 +16,7 @@ from bedrockjobs.commands import ListFailures
 from bedrockjobs.commands.overview import FailureGroupReply, FailureReply, FailuresReply
 from bedrockjobs.engine.handlers.context import Answer, handles
 from bedrockjobs.views import Views
+from bedrockjobs.views.problems import age_s
 
 GROUPS_SHOWN = 50
 """Groups on a page; each is a table."""
@@ -28,6 +29,15 @@ LISTED_OF_ONE = 100
 
 PAGES_SEARCHED = 20
 """Pages of groups that are read to find one of a type: 1,000 groups."""
+
+RECENT_S = 86_400
+"""A group whose first failure is not older is new; one whose last failure is older is quiet."""
+
+GROWTH_S = 3_600
+"""The time whose failures are compared with those before."""
+
+GROWTH_LEAST = 3
+"""Failures in that time that may be growth: two can happen together by chance."""
 
 FailureKind = Literal["job", "run"]
 
@@ -76,7 +86,8 @@ async def _page(
         rows, _ = await views.find.failed_alike(kind, pattern, fingerprint, JOB_ID_MAX, 1)
         listed, more = await _failures(views, kind, pattern, [fingerprint], limit, LISTED_OF_ONE)
         following = listed[fingerprint][-1].id if more else None
-    groups = [_group(row, listed[row[0]]) for row in rows if row[0] in listed]
+    now = views.now_ms if limit == JOB_ID_MAX else ""
+    groups = [_group(row, listed[row[0]], now) for row in rows if row[0] in listed]
     return Failed(sorted(groups, key=lambda group: not group.unseen), following)
 
 
@@ -115,7 +126,24 @@ async def _failures(
     return {fingerprint: listed[:members] for fingerprint, listed in groups.items()}, more
 
 
-def _group(row: tuple[Any, ...], listed: list[_Listed]) -> FailureGroupReply:
+def trend_of(first: str, newest: list[str], count: int, now: str) -> str:
+    """Return how a group of ``count`` failures develops: ``new``, ``growing``, ``quiet`` or empty.
+
+    ``first`` is the time of its oldest failure, ``newest`` those of its newest, the latest one first.
+    """
+    ages = [max(age_s(at, now), 0) for at in newest if at]
+    if not ages or ages[0] > RECENT_S:
+        return "quiet"
+    if not first or age_s(first, now) <= RECENT_S:
+        return "new"
+    recent = sum(age <= GROWTH_S for age in ages)
+    recent_s = GROWTH_S if recent < len(ages) else max(ages[-1], 1)  # there may be more in that time
+    earlier_s = max(age_s(first, now) - recent_s, recent_s)
+    grows = recent / recent_s > 2 * (count - recent) / earlier_s
+    return "growing" if recent >= GROWTH_LEAST and grows else ""
+
+
+def _group(row: tuple[Any, ...], listed: list[_Listed], now: str) -> FailureGroupReply:
     fingerprint, count, names, unseen, _, _, first = row
     newest = listed[0]
     return FailureGroupReply(
@@ -127,6 +155,7 @@ def _group(row: tuple[Any, ...], listed: list[_Listed]) -> FailureGroupReply:
         error_type=newest.error_type,
         count=count,
         unseen=unseen,
+        trend=trend_of(first, [one.at for one in listed], count, now) if now else "",
         first=first,
         last=newest.at,
         failures=[FailureReply(**one.model_dump(exclude={"state", "error_type"})) for one in listed],

@@ -378,6 +378,14 @@ class Finder:
         page = await self._reader.view(f"failed_{kind}s_alike", parameters, limit, scans=True)
         return page.rows, page.more
 
+    async def members_alike(
+        self, fingerprint: str, pattern: str | None, limit: int
+    ) -> tuple[list[tuple[int, str]], bool]:
+        """Return jobIDs and names of FAILED jobs of a fingerprint, newest first, and whether more follow."""
+        parameters = {"fingerprint": fingerprint, "pattern": pattern, "visible": self._visible}
+        page = await self._reader.view("members_alike", parameters, limit, scans=True)
+        return [(job_id, name) for job_id, name in page.rows], page.more
+
     async def newest_failed(
         self, kind: str, pattern: str | None, fingerprints: list[str], before: int, members: int
     ) -> list[tuple[Any, ...]]:

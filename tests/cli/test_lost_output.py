@@ -254,6 +254,7 @@ CALLED: dict[str, str] = {
     "run show": "{ended}",
     "run terminate": "{run}",
     "failure list": "",
+    "failure retry": "--name {name} --yes",
     "failure seen": "--run {failed}",
     "failure show": "{fingerprint}",
     "queue explain": "{queued}",

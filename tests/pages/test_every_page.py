@@ -147,6 +147,7 @@ NO_PAGES = (
     "ui/jobs/names",
     "ui/jobs/matching",
     "ui/failures/count",
+    "ui/failures/members",
     "ui/runs/{}/output.txt",
     "ui/static/{}",
     "ui/{}",

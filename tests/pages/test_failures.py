@@ -89,7 +89,7 @@ async def test_a_groups_jobs_are_retried_and_leave_the_list(site: Site, page: Pa
     await expect(group.locator("[data-count]")).to_have_text("2 selected")
     await site.create("something else")
     await page.keyboard.press("r")
-    await group.get_by_role("button", name="Retry").click()
+    await group.get_by_role("button", name="Retry", exact=True).click()
     await expect(page.locator("#confirm-which")).to_contain_text("2 jobs")
     await page.locator("#confirm-yes").click()
     await expect(page.locator("#jobs .group", has_text="1 job")).to_have_count(2)
@@ -240,3 +240,18 @@ async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, pa
         await site.open(page, path)
         await expect(page.locator("main")).to_contain_text("LookupError: order 7 is not there")
         await expect(page.locator("main")).not_to_contain_text("Traceback")
+
+
+async def test_all_jobs_of_a_group_are_retried_at_once(site: Site, page: Page) -> None:
+    alike = [await site.fail("mail/send", f"SMTP 550: no mailbox {n}") for n in range(LISTED_OF_GROUP + 5)]
+    other = await site.fail("mail/send", "no disk")
+    await site.open(page, "ui/failures")
+    group = page.locator("#jobs .group", has_text="no mailbox")
+    await expect(group.locator("summary .badge").nth(1)).to_contain_text("new")
+    await group.locator("summary").click()
+    await group.get_by_role("button", name=f"Retry all {len(alike)}", exact=True).click()
+    await expect(page.locator("#confirm-which")).to_contain_text(str(len(alike)))
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#jobs .group")).to_have_count(1)
+    states = {job: (await site.ask("QueryJob", jobID=job))["state"] for job in [*alike, other]}
+    assert states == {**dict.fromkeys(alike, "QUEUED"), other: "FAILED"}

@@ -118,3 +118,26 @@ def test_names_or_numbers_are_given(fake: FakeServer) -> None:
         assert found.exit_code == 2
         assert "give --name GLOB or --fingerprint TEXT, or --job ID|NAME and --run RUNID" in found.stderr
     assert fake.wired == []
+
+
+def test_all_jobs_of_a_group_are_retried_after_a_question(fake: FakeServer) -> None:
+    group = page(("jobs", "a", [failure(9), failure(7)]))
+    fake.will("ListFailures", group, group, group)
+    fake.will("RetryJob", {}, {})
+    assert "Would retry 2 jobs: 2 a." in run("failure", "retry", "--fingerprint", "fa", "--dry-run").stdout
+    assert sent(fake, "RetryJob") == []
+    asked = run("failure", "retry", "--fingerprint", "fa")
+    assert (asked.exit_code, "2 jobs: 2 a" in asked.stderr) == (2, True)
+    assert run("failure", "retry", "--fingerprint", "fa", "--yes").stdout == "Queued 2 jobs.\n"
+    assert sent(fake, "RetryJob") == [{"jobID": 9, "revive": True}, {"jobID": 7, "revive": True}]
+    assert sent(fake, "ListFailures")[0]["fingerprint"] == "fa"
+    assert "--fingerprint TEXT or --name GLOB" in run("failure", "retry").stderr
+
+
+def test_a_list_says_how_a_group_develops(fake: FakeServer) -> None:
+    growing = page(("jobs", "a", [failure(9)]))
+    growing["jobs"][0]["trend"] = "growing"
+    fake.will("ListFailures", growing, page())
+    head, line = run("failure", "list").stdout.splitlines()
+    assert "growing" in cells(line)
+    assert "trend" in cells(head)

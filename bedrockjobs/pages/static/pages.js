@@ -202,10 +202,18 @@
       ? `${problem.reason}: ${problem.detail}` : problem.reason || `HTTP ${answer.status}`;
   }
 
+  // A browser opens six connections to a server, of which the stream takes one.
+  const LANES = 5;
+
+  function uncheck(selection, id) {
+    const boxes = $$(`input[name="${CSS.escape(selection)}"][value="${CSS.escape(id)}"]`);
+    boxes.forEach((box) => { box.checked = false; });
+  }
+
   async function act(form, button) {
     const popover = form.closest("[popover]");
     if (popover) popover.hidePopover();
-    const { command, say, done, selection, as, called } = { ...form.dataset, ...button.dataset };
+    const { command, say, done, selection, as, called, matching } = { ...form.dataset, ...button.dataset };
     const given = fields(form, button);
     let ids = [given.jobID ?? given.runID ?? given.runIDs ?? given.workflowID ?? given.worker ?? given.name ?? called ?? ""];
     let more = "";
@@ -215,35 +223,42 @@
       ids = boxes.map((box) => box.value);
       names = boxes.map((box) => box.dataset.name || "");
     }
-    const matching = selection && $("input[data-matching]:checked");
-    if (matching) {
-      const answer = await fetch(matching.dataset.matching);
+    const box = selection && $("input[data-matching]:checked");
+    const source = matching || (box && box.dataset.matching);
+    if (source) {
+      const answer = await fetch(source);
       if (!answer.ok) return news(`The matching jobs could not be read: HTTP ${answer.status}.`, true);
       const found = await answer.json();
       ids = found.ids.map(String);
       names = found.names;
       if (!found.all) more = " There may be more that match: act again for them.";
     }
-    const key = selection ? as : ["jobID", "runID", "runIDs", "workflowID", "worker", "name"].find((name) => name in given) || "name";
-    if (selection && !ids.length) return news("Nothing is selected.", true);
+    const many = selection || source;
+    const key = many ? as : ["jobID", "runID", "runIDs", "workflowID", "worker", "name"].find((name) => name in given) || "name";
+    if (many && !ids.length) return news("Nothing is selected.", true);
     const question = say.replace("{n}", () => which(key, ids, ids[0] === called ? "" : called || names[0]));
     if (!(await confirmed(question + more, listed(ids, names), button.textContent, button.matches(".danger")))) return button.focus();
     const failed = [];
     button.disabled = true;
     if (form.dataset.then) rest(); // the page may be of what is gone then, and is left anyway
-    for (const [index, id] of ids.entries()) {
-      if (ids.length > 1) news(`${done}: ${index + 1} of ${ids.length} …`);
-      let problem;
-      try {
-        problem = await send(command, selection ? { ...given, [key]: id } : given);
-      } catch (error) {
-        problem = `the server was not reached (${error.message})`;
+    let at = 0;
+    async function lane() {
+      while (at < ids.length) {
+        const id = ids[at++];
+        if (ids.length > 1) news(`${done}: ${at} of ${ids.length} …`);
+        let problem;
+        try {
+          problem = await send(command, many ? { ...given, [key]: id } : given);
+        } catch (error) {
+          problem = `the server was not reached (${error.message})`;
+        }
+        if (problem) failed.push(`${which(key, [id])}: ${problem}`);
+        else if (selection) uncheck(selection, id);
       }
-      if (problem) failed.push(`${which(key, [id])}: ${problem}`);
-      else if (selection) $$(`input[name="${CSS.escape(selection)}"][value="${CSS.escape(id)}"]`).forEach((box) => { box.checked = false; });
     }
+    await Promise.all(Array.from({ length: Math.min(LANES, ids.length) }, lane));
     button.disabled = false;
-    if (matching) matching.checked = false;
+    if (box) box.checked = false;
     count();
     if (!failed.length) news(`${done}: ${which(key, ids)}.`);
     else news(`${ids.length - failed.length} of ${ids.length} done. ${failed.slice(0, SHOWN).join("; ")}`, true);
