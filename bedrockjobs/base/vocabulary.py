@@ -54,6 +54,7 @@ EVENT_KINDS = frozenset(
         *("workflow finished", "workflow failed", "workflow cancelled"),
         *("paused", "resumed", "held", "released", "drained", "undrained"),
         *("limited", "limit set", "limit removed", "retention set", "retention removed"),
+        *("muted", "unmuted"),
         *("worker joined", "worker left", "server started", "server joined", "server left"),
         *(CLOCK_SET, "maintenance failed", "message lost"),
         *("token created", "token revoked", "token rotated", "new address", "wrong token"),

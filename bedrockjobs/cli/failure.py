@@ -1,4 +1,4 @@
-"""``bedrockjobs failure``: list failures grouped by cause, retry and acknowledge them."""
+"""``bedrockjobs failure``: list failures grouped by cause, retry, acknowledge and mute them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bedrockjobs.base.vocabulary import called
 from bedrockjobs.cli.bulk import Chosen, for_each
 from bedrockjobs.cli.groups import Group
 from bedrockjobs.cli.lookup import job_id_of, job_names
-from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
+from bedrockjobs.cli.output import Record, local_text, number_of, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, records_in, server_options
-from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed
-from bedrockjobs.commands import ListFailures, MarkSeen, RetryJob
+from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_command
+from bedrockjobs.commands import ListFailures, MarkSeen, MuteFailures, RetryJob
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
 """Parts of a page of failures: the member of the reply, its cursor, and its kind."""
@@ -28,13 +28,14 @@ SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what wa
 
 @click.group(cls=Group)
 def failure() -> None:
-    """List failures grouped by cause, retry them, and mark them as seen.
+    """List failures by cause, retry them, mark them as seen, or mute them.
 
     \b
     bedrockjobs failure list
     bedrockjobs failure show 8f3c2f0c1b7a9d10
     bedrockjobs failure retry --fingerprint 8f3c2f0c1b7a9d10
     bedrockjobs failure seen --name 'report/*'
+    bedrockjobs failure mute 8f3c2f0c1b7a9d10 --reason 'the disk is ordered'
     """
 
 
@@ -50,9 +51,10 @@ def list_failures(
 
     Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
     group, `newest` is its newest member: a jobID or a runID. `trend` is new in the first 24 hours of a group,
-    growing if more than twice as many fail an hour as before, quiet after 24 hours without one. The run that
-    made its job FAILED is not counted separately. Failures that are marked as seen are left out without
-    --all; with it, each page of groups begins with new ones.
+    growing if more than twice as many fail an hour as before, quiet after 24 hours without one, muted, or
+    came back: muted, and failed in a new release. The run that made its job FAILED is not counted
+    separately. Failures that are marked as seen are left out without --all; with it, each page of groups
+    begins with new ones.
     """
     filters = {"name": mask, "errorType": error_type}
     groups = list(_groups(session, filters, limit, wanted=lambda group: everything or _is_new(group)))
@@ -106,6 +108,26 @@ def retry(session: Session, /, fingerprint: str | None, mask: str | None, **opti
         return "queued"
 
     for_each(session, "retry", jobs, queue, options)
+
+
+@failure.command()
+@click.argument("fingerprint")
+@takes(MuteFailures, "name", "reason", "until", "undo", "by")
+@server_options
+def mute(session: Session, fingerprint: str, undo: bool, **_: Any) -> None:
+    """Mark the failures of a group as seen, also those to come, until it changes.
+
+    A mute ends with --until, or with the first failure in a new release: in a worker with a version that no
+    live worker has now. `failure list --all` shows what is muted. Notifications are still sent.
+    """
+    command = typed_command(session, MuteFailures, fingerprint=fingerprint)
+    session.send(command)
+    ends = str(command.until or "")
+    until = local_text(ends) if ends else "they occur in a new release"
+    sentence = f"Failures {fingerprint} are {'no longer muted' if undo else f'muted until {until}'}."
+    outcome = "unmuted" if undo else "muted"
+    record = {"fingerprint": fingerprint, "name": command.name, "outcome": outcome, "until": command.until}
+    write_one(record, session.form, sentence, identity="fingerprint")
 
 
 @failure.command()
@@ -217,9 +239,16 @@ def _row(group: Record) -> Record:
         "new": f"{unseen:,}",
         "newest": text_of(newest, "id"),
         "at": text_of(group, "last"),
-        "trend": text_of(group, "trend"),
+        "trend": ": ".join(filter(None, (text_of(group, "trend"), _why_muted(group)))),
         "seen by": "" if unseen else by or "somebody",
         "fingerprint": text_of(group, "fingerprint"),
         "type": text_of(group, "errorType"),
         "what was wrong": text_of(group, "line"),
     }
+
+
+def _why_muted(group: Record) -> str:
+    """Return the reason and the end of the mute of a group; empty without one."""
+    muted = jsontext.parse(group.get("muted", "null")) or {"reason": "", "until": ""}
+    until = muted["until"] and f"until {local_text(muted['until'])}"
+    return ", ".join(filter(None, (muted["reason"], until)))

@@ -5,10 +5,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from bedrockjobs.base import json_schemas
-from bedrockjobs.base.config import FINGERPRINT_CHARS_MAX, NAME_CHARS_MAX, SEEN_AT_ONCE_MAX, WORKER_CHARS_MAX
+from bedrockjobs.base.config import (
+    FINGERPRINT_CHARS_MAX,
+    MUTED_RELEASES_MAX,
+    MUTES_MAX,
+    NAME_CHARS_MAX,
+    REASON_CHARS_MAX,
+    SEEN_AT_ONCE_MAX,
+    WORKER_CHARS_MAX,
+)
 from bedrockjobs.base.json_schemas import SchemaType
-from bedrockjobs.base.wire import Boolean, ErrorType, JobID, JobIDs, Name, OneLine
-from bedrockjobs.commands.base import BUSY, SLOW, Command, Example, Paging, Reply, Scoping
+from bedrockjobs.base.wire import Boolean, ErrorType, JobID, JobIDs, Name, OneLine, Paragraphs, Timestamp
+from bedrockjobs.commands.base import BUSY, SLOW, Command, Empty, Example, Paging, Refusal, Reply, Scoping
+from bedrockjobs.commands.control import PausePattern
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.take import Pattern
 
@@ -357,6 +366,16 @@ class FailureReply(Reply):
     seen_by: str
 
 
+class MuteReply(Reply):
+    """Why failures are muted, and until when."""
+
+    name: str = Field(description="GLOB pattern of the names.")
+    reason: str
+    by: str
+    since: str
+    until: str = Field(description="When it ends; empty: with the first failure in a new release.")
+
+
 class FailureGroupReply(Reply):
     """Failures with the same cause: numbers, ids, quoted texts and paths in their errors may differ."""
 
@@ -377,9 +396,11 @@ class FailureGroupReply(Reply):
     unseen: int = Field(description="Number of them that are not marked as seen.")
     trend: str = Field(
         default="",
-        description="`quiet`: none failed in the last 24 hours; `new`: the first one failed within them;"
-        " `growing`: more than twice as many failed an hour as before; else empty, as on later pages.",
+        description="`muted`; `came back`: muted, and failed in a new release; `quiet`: none failed in the"
+        " last 24 hours; `new`: the first one failed within them; `growing`: more than twice as many failed"
+        " an hour as before; else empty, as on later pages.",
     )
+    muted: MuteReply | None = Field(default=None, description="Its mute.")
     first: str = Field(description="When the oldest one failed.")
     last: str = Field(description="When the newest one failed.")
     failures: list[FailureReply] = Field(description="The newest 20, or with `fingerprint` a page of 100.")
@@ -479,3 +500,40 @@ class MarkSeen(Command[MarkedReply]):
     run_ids: _Numbers = Field(default=[], description="Runs that failed, were lost or timed out.")
     seen: Boolean = Field(default=True, description="`false` removes the mark.")
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who has seen them.")
+
+
+class MuteFailures(Command[Empty]):
+    """Mark the failures of a group as seen, also those to come: until a time, or until a new release has one.
+
+    Releases are the versions of workers, to which they add that of the file of `--version-watch`.
+    Notifications are still sent.
+    """
+
+    scoping = Scoping(patterns=("name",))
+    group = "runs"
+    role = "operate"
+    repeatable = True
+    example = Example({"fingerprint": "8f3c2f0c1b7a9d10", "reason": "the disk is ordered"})
+    refusals = [
+        Refusal(402, "Malformed until", "`until` is in the past."),
+        Refusal(404, "Not muted", "With `undo`: this fingerprint is not muted with exactly this pattern."),
+        Refusal(429, "Too many mutes", f"{MUTES_MAX:,} are in force already."),
+        Refusal(
+            429,
+            "Too many releases",
+            f"Live workers have more than {MUTED_RELEASES_MAX} versions: give `until`.",
+        ),
+    ]
+
+    fingerprint: Annotated[
+        OneLine, Field(min_length=1, max_length=FINGERPRINT_CHARS_MAX, description="Hash of the group.")
+    ]
+    name: PausePattern = Field(default="*", description="GLOB pattern of names; all if left out.")
+    reason: Paragraphs = Field(
+        default="", max_length=REASON_CHARS_MAX, description="The reason, for other people."
+    )
+    until: Timestamp | None = Field(
+        default=None, description="When it ends; if left out, with the first failure in a new release."
+    )
+    undo: Boolean = Field(default=False, description="End the mute; what was marked as seen stays so.")
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")

@@ -102,7 +102,9 @@ class Heartbeat(Command[HeartbeatReply]):
     ] = Field(default=[], description="Runs in progress.")
     host: OneLine = Field(default="", max_length=NAME_CHARS_MAX, description="Host of the worker.")
     pid: Whole = Field(default=0, description="Process id of the worker.")
-    version: OneLine = Field(default="", max_length=100, description="Version of the worker.")
+    version: OneLine = Field(
+        default="", max_length=100, description="Version of the worker, and of its code."
+    )
     names: Patterns | None = Field(default=None, description="Name patterns that the worker asks for.")
     slots: Whole = Field(default=0, ge=0, description="Jobs that it runs at the same time.")
     quiet: Boolean = Field(default=False, description="It currently takes no more jobs.")

@@ -1,4 +1,4 @@
-"""Limits and retention by name pattern, in their stored form as JSON arrays."""
+"""Limits, retention and muted failures by name pattern, in their stored form as JSON arrays."""
 
 from __future__ import annotations
 
@@ -168,3 +168,39 @@ def value_for(rules: RetentionRules, name: str, default: int) -> int:
     """Return the value that applies to a name."""
     rule = rule_for(rules, name)
     return default if rule is None else rule[1]
+
+
+# Muted failures, by fingerprint and name pattern.
+
+
+class Mute(NamedTuple):
+    """Failures that count as seen from the start."""
+
+    fingerprint: str
+    pattern: str
+    """GLOB pattern of the names."""
+    by: str
+    reason: str
+    since: str
+    until: str
+    """When it ends; empty: with the first failure in a new release."""
+    releases: tuple[str, ...] = ()
+    """The versions of the workers at its begin, unless it ends at a time."""
+
+    def covers(self, name: str, now: str) -> bool:
+        """Return whether failures of a name are muted, unless they come from a new release."""
+        return glob(name, self.pattern) and (not self.until or now < self.until)
+
+    def is_new(self, release: str) -> bool:
+        """Return whether the mute ends with a failure in a worker of this version; empty if unknown."""
+        return bool(release) and not self.until and release not in self.releases
+
+
+def mutes_from(text: str) -> tuple[Mute, ...]:
+    """Parse stored mutes."""
+    return tuple(Mute(*row)._replace(releases=tuple(row[6])) for row in json.loads(text))
+
+
+def text_of_mutes(mutes: Sequence[Mute]) -> str:
+    """Return mutes in their stored form."""
+    return json.dumps(mutes)

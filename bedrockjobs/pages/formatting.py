@@ -51,6 +51,7 @@ SHAPES = {
     "failed": ("cross", "bad"),
     "new": ("ring", "warn"),
     "growing": ("fast", "bad"),
+    "came back": ("ring", "bad"),
     "retried": ("ring", "plain"),
     "recovered": ("disc", "good"),
     "workflow failed": ("cross", "bad"),

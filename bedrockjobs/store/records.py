@@ -33,13 +33,16 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands.create import UNIQUE_KEY_PREFIX
 from bedrockjobs.job.limits import (
     Limit,
+    Mute,
     Retention,
     RetentionRules,
     limits_from,
+    mutes_from,
     retention_from,
     rule_for,
     rules_of,
     text_of_limits,
+    text_of_mutes,
     text_of_retention,
     value_for,
 )
@@ -132,10 +135,12 @@ class Records:
         self._settings = Settings.model_construct()
         self._ended: dict[tuple[str, bool], int] = {}
         self._entered: dict[int, int] = {}
+        self._acknowledged: dict[str, int] = {}
         self._pauses: tuple[PauseRow, ...] | None = None
         self._drains: frozenset[str] | None = None
         self._limits: tuple[Limit, ...] | None = None
         self._retention: tuple[Retention, ...] | None = None
+        self._mutes: tuple[Mute, ...] | None = None
         self._output_rules: RetentionRules | None = None
         self._tokens: tuple[TokenRow, ...] | None = None
         self._logins: tuple[LoginRow, ...] | None = None
@@ -179,8 +184,8 @@ class Records:
     def forget(self) -> None:
         """Drop the cache and the counts of histories."""
         self._pauses = self._drains = self._limits = self._retention = self._output_rules = None
-        self._tokens = self._logins = None
-        self._ended, self._entered = {}, {}
+        self._tokens = self._logins = self._mutes = None
+        self._ended, self._entered, self._acknowledged = {}, {}, {}
 
     # --- runs --------------------------------------------------------------------------------------------
 
@@ -658,6 +663,38 @@ class Records:
         """Return the run that made a job FAILED, or None if unknown."""
         found = self._execute(self._sql["last_failed_run"], (job_id,)).fetchone()
         return int(found[0]) if found is not None and found[1] else None
+
+    def mutes(self) -> tuple[Mute, ...]:
+        """Return the mutes of failures, also those that have ended."""
+        if self._mutes is None:
+            found = self._execute(self._sql["mutes"]).fetchone()
+            self._mutes = mutes_from(found[0]) if found else ()
+        return self._mutes
+
+    def set_mutes(self, mutes: tuple[Mute, ...]) -> None:
+        """Replace the mutes."""
+        self._execute(self._sql["put_mutes"], (text_of_mutes(mutes),))
+        self._mutes = None
+
+    def see_muted(self, kind: str, number: int, by: str, now: str) -> None:
+        """Acknowledge a failure as it happens; trim the acknowledgements from time to time."""
+        self.put_seen(kind, number, by, now)
+        most = SEEN_MAX // TRIM_EVERY
+        count = self._acknowledged.get(kind, most) + 1
+        if count > most:
+            self.trim_seen(kind)
+            count = 0
+        self._acknowledged[kind] = count
+
+    def see_alike(self, mute: Mute) -> None:
+        """Acknowledge the failures that a mute covers, as many as can be acknowledged."""
+        for kind in ("job", "run"):
+            self._see_alike(kind, mute)
+            self.trim_seen(kind)
+
+    def _see_alike(self, kind: str, mute: Mute) -> None:
+        given = (mute.by, mute.since, mute.fingerprint, mute.pattern, SEEN_MAX)
+        self._execute(self._sql[f"see_{kind}s_alike"], given)
 
     def put_seen(self, kind: str, number: int, by: str, now: str) -> None:
         """Acknowledge a failed ``job`` or ``run``, unless that was done before."""

@@ -481,6 +481,28 @@ SELECT runID, fingerprint FROM runs WHERE jobID = ? ORDER BY runID DESC LIMIT 1;
 -- Acknowledge a failure, unless that was done before.
 INSERT INTO seen (kind, number, by, at) VALUES (?, ?, ?, ?) ON CONFLICT (kind, number) DO NOTHING;
 
+-- name: mutes
+-- The mutes of failures.
+SELECT value FROM meta WHERE key = 'mutes';
+
+-- name: put_mutes
+-- Replace the mutes of failures.
+INSERT INTO meta (key, value) VALUES ('mutes', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: see_jobs_alike
+-- Acknowledge the FAILED jobs of a fingerprint whose names match, up to a limit.
+INSERT INTO seen (kind, number, by, at)
+    SELECT 'job', jobID, ?, ? FROM jobs INDEXED BY jobsFailedAlike
+        WHERE state = 'FAILED' AND fingerprint = ? AND name GLOB ? LIMIT ?
+    ON CONFLICT (kind, number) DO NOTHING;
+
+-- name: see_runs_alike
+-- The same for failed runs.
+INSERT INTO seen (kind, number, by, at)
+    SELECT 'run', runID, ?, ? FROM runs INDEXED BY runsFailedAlike
+        WHERE fingerprint <> '' AND fingerprint = ? AND name GLOB ? LIMIT ?
+    ON CONFLICT (kind, number) DO NOTHING;
+
 -- name: delete_seen
 -- Delete an acknowledgement.
 DELETE FROM seen WHERE kind = ? AND number = ?;

@@ -138,6 +138,10 @@ SELECT name, rule, "by", created, cursor, state FROM rules WHERE name > :after O
 -- The retention of names, by pattern.
 SELECT value FROM meta WHERE key = 'retention' LIMIT :limit;
 
+-- name: mutes
+-- The mutes of failures.
+SELECT value FROM meta WHERE key = 'mutes' LIMIT :limit;
+
 -- name: use_of_runs
 -- The number of runs of some names, their approximate size in bytes, and when the first began.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(started), '') FROM (

@@ -55,6 +55,7 @@ from bedrockjobs.engine.events import EVENTS, Notifier, Topic, output_topic
 from bedrockjobs.engine.handlers.context import HANDLERS, Answer, handles
 from bedrockjobs.engine.render import error_kind, event_as_unseen, render_with_state, without_data
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.limits import Mute, mutes_from
 from bedrockjobs.job.rows import Job, job_from
 from bedrockjobs.job.unique_key import held_key, split_holds
 from bedrockjobs.observe.stats import Stats
@@ -307,7 +308,7 @@ class Views:
         return (
             self._scope is None
             or about_jobs
-            or (kind in _ABOUT_PAUSES and self._scope.includes_pattern(name))
+            or (kind in _ABOUT_PATTERNS and self._scope.includes_pattern(name))
         )
 
     def _shown_event(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -316,6 +317,17 @@ class Views:
     async def rows(self, name: str, parameters: dict[str, Any]) -> Page:
         """Return the first row of a named statement."""
         return await self._reader.view(name, parameters, 1)
+
+    async def mutes(self) -> list[Mute]:
+        """Return the mutes of failures that have not ended by time, as far as all their names are visible."""
+        page = await self.rows("mutes", {})
+        now = self.now_ms
+        return [
+            mute
+            for mute in (mutes_from(page.rows[0][0]) if page.rows else ())
+            if (not mute.until or now < mute.until)
+            and (self._scope is None or self._scope.includes_pattern(mute.pattern))
+        ]
 
     async def page(self, name: str, parameters: dict[str, Any], limit: int, *, scans: bool = False) -> Page:
         """Return at most ``limit`` rows of a named statement."""
@@ -576,7 +588,7 @@ class Views:
         return Answer(body, media="text/plain" if form == "text" else "application/json")
 
 
-_ABOUT_PAUSES = ("paused", "resumed")
+_ABOUT_PATTERNS = ("paused", "resumed", "muted", "unmuted")
 """Kinds of events whose name is a pattern of job names."""
 
 

@@ -6,15 +6,18 @@ FAILED job is not counted separately. Counts cover whole groups, not only the li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
 from bedrockjobs.base.errors import type_of_error
 from bedrockjobs.base.fingerprints import line_of, shortened
+from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import ListFailures
-from bedrockjobs.commands.overview import FailureGroupReply, FailureReply, FailuresReply
+from bedrockjobs.commands.overview import FailureGroupReply, FailureReply, FailuresReply, MuteReply
 from bedrockjobs.engine.handlers.context import Answer, handles
+from bedrockjobs.job.limits import Mute
 from bedrockjobs.views import Views
 from bedrockjobs.views.problems import age_s
 
@@ -87,7 +90,8 @@ async def _page(
         listed, more = await _failures(views, kind, pattern, [fingerprint], limit, LISTED_OF_ONE)
         following = listed[fingerprint][-1].id if more else None
     now = views.now_ms if limit == JOB_ID_MAX else ""
-    groups = [_group(row, listed[row[0]], now) for row in rows if row[0] in listed]
+    mutes = await views.mutes()
+    groups = [_group(row, listed[row[0]], now, mutes) for row in rows if row[0] in listed]
     return Failed(sorted(groups, key=lambda group: not group.unseen), following)
 
 
@@ -143,9 +147,14 @@ def trend_of(first: str, newest: list[str], count: int, now: str) -> str:
     return "growing" if recent >= GROWTH_LEAST and grows else ""
 
 
-def _group(row: tuple[Any, ...], listed: list[_Listed], now: str) -> FailureGroupReply:
+def _group(row: tuple[Any, ...], listed: list[_Listed], now: str, mutes: Sequence[Mute]) -> FailureGroupReply:
     fingerprint, count, names, unseen, _, _, first = row
     newest = listed[0]
+    mute = next((m for m in mutes if m.fingerprint == fingerprint and glob(newest.name, m.pattern)), None)
+    if mute is not None:
+        trend = "came back" if unseen and not mute.until else "muted"
+    else:
+        trend = trend_of(first, [one.at for one in listed], count, now) if now else ""
     return FailureGroupReply(
         fingerprint=fingerprint,
         state=newest.state,
@@ -155,7 +164,9 @@ def _group(row: tuple[Any, ...], listed: list[_Listed], now: str) -> FailureGrou
         error_type=newest.error_type,
         count=count,
         unseen=unseen,
-        trend=trend_of(first, [one.at for one in listed], count, now) if now else "",
+        trend=trend,
+        muted=mute
+        and MuteReply(name=mute.pattern, reason=mute.reason, by=mute.by, since=mute.since, until=mute.until),
         first=first,
         last=newest.at,
         failures=[FailureReply(**one.model_dump(exclude={"state", "error_type"})) for one in listed],

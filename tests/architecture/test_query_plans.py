@@ -99,6 +99,7 @@ RECORDS_INTENDED = {
     "paced": ("meta", "PRIMARY KEY"),
     "delete_paced": ("meta", "PRIMARY KEY"),
     "retention": ("meta", "PRIMARY KEY"),
+    "mutes": ("meta", "PRIMARY KEY"),
     "declared": ("meta", "PRIMARY KEY"),
     "ended_runs": ("runs", BY_ID),
     "ended_runs_and_sizes": ("runs", BY_ID),
@@ -162,6 +163,8 @@ RECORDS_INTENDED = {
     "results_before": ("workflowEdges", "workflowEdgesByJob"),
     "delete_workflow_edges": ("workflowEdges", "workflowEdgesByJob"),
     "trim_seen": ("seen", "PRIMARY KEY"),
+    "see_jobs_alike": ("jobs", "jobsFailedAlike"),
+    "see_runs_alike": ("runs", "runsFailedAlike"),
 }
 """The table and the index of each statement on tables other than jobs."""
 
@@ -174,6 +177,7 @@ RECORDS_NO_SEEK = {
     "insert_ended_run",
     "put_run_key",
     "put_limits",
+    "put_mutes",
     "put_paced",
     "put_retention",
     "put_declared",

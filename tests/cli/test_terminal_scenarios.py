@@ -156,7 +156,9 @@ def test_a_leaked_secret_and_a_read_only_colleague(
     """The last one, as the server asks for a token afterwards."""
     root = json.loads(bedrockjobs("token", "create", "root", "--role", "admin", "-o", "json").stdout)["token"]
     monkeypatch.setenv("BEDROCKJOBS_TOKEN", root)
-    leaked = json.loads(bedrockjobs("token", "create", "ci", "--role", "produce", "-o", "json").stdout)["token"]
+    leaked = json.loads(bedrockjobs("token", "create", "ci", "--role", "produce", "-o", "json").stdout)[
+        "token"
+    ]
     made = Terminal(bedrockjobs).type("token create eve --role read -o json")
     Terminal(bedrockjobs).type("token revoke ci")
     monkeypatch.setenv("BEDROCKJOBS_TOKEN", leaked)

@@ -255,3 +255,23 @@ async def test_all_jobs_of_a_group_are_retried_at_once(site: Site, page: Page) -
     await expect(page.locator("#jobs .group")).to_have_count(1)
     states = {job: (await site.ask("QueryJob", jobID=job))["state"] for job in [*alike, other]}
     assert states == {**dict.fromkeys(alike, "QUEUED"), other: "FAILED"}
+
+
+async def test_a_group_is_muted_with_a_reason_and_unmuted(site: Site, page: Page) -> None:
+    await site.fail("mail/send", "no disk")
+    await site.open(page, "ui/failures")
+    group = page.locator("#jobs .group", has_text="no disk")
+    await group.locator("summary").click()
+    await group.get_by_role("button", name="Mute…").click()
+    await page.get_by_role("dialog").get_by_label("Reason").fill("the disk is ordered")
+    await page.get_by_role("dialog").get_by_role("button", name="Mute", exact=True).click()
+    await page.locator("#confirm-yes").click()
+    folded = page.locator("#seen-jobs")
+    await folded.locator("summary").first.click()
+    await expect(folded).to_contain_text("muted until a new release: the disk is ordered")
+    await site.fail("mail/send", "no disk")
+    await expect(folded).to_contain_text("2 jobs")
+    await check(page)
+    await folded.get_by_role("button", name="Unmute").click()
+    await page.locator("#confirm-yes").click()
+    await expect(folded).not_to_contain_text("muted until")

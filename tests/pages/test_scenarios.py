@@ -207,7 +207,7 @@ SCENARIOS = (
     a_night_of_daylight_saving,
     a_leaked_secret,
 )
-"""One server and one page are for all. The last one creates a token, which the server asks for from then on."""
+"""One server and one page are for all. The last one creates a token, which is needed from then on."""
 
 
 async def test_scenarios(site: Site, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -260,7 +260,8 @@ def emptied(schema: str) -> str:
         [
             f"SET search_path = {schema}",
             *(f"DELETE FROM {table}" for table in TABLES),
-            "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits', 'retention') OR key LIKE 'paced %'",
+            "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits', 'retention', 'mutes')"
+            " OR key LIKE 'paced %'",
             "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
             "DELETE FROM sessions",
             "UPDATE control SET epoch = epoch + 1, clock = ''",

@@ -120,6 +120,7 @@ GIVEN: dict[str, list[Axis]] = {
     ],
     "rules": [each("after", "", "a")],
     "retention": [],
+    "mutes": [],
     "workflow": [each("workflowID"), VISIBLE],
     "workflows": [BEFORE, PATTERN, VISIBLE],
     "workflows_in_state": [each("state", "RUNNING", "FAILED"), BEFORE, PATTERN, VISIBLE],
@@ -273,9 +274,9 @@ def combined(axes: Iterable[Axis]) -> list[dict[str, Any]]:
 KEY = """INSERT INTO meta (key, value) VALUES ('runKey', 'a') ON CONFLICT (key) DO UPDATE SET value = 'a'"""
 """Gives both the same key for tokens of runs, which each database makes for itself."""
 
-KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]'), ('limits', '[]')
+KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]'), ('limits', '[]'), ('mutes', '[]')
     ON CONFLICT (key) DO NOTHING"""
-"""Makes both engines report retention and limits."""
+"""Makes both engines report retention, limits and mutes."""
 
 
 @pytest.fixture(scope="module")

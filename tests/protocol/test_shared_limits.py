@@ -261,6 +261,7 @@ OPERATORS = {
     "PAUSES_MAX": "PauseJobs",
     "RULES_MAX": "PutRule",
     "LIMITS_MAX": "SetLimit",
+    "MUTES_MAX": "MuteFailures",
 }
 """Limits that need no share, each with the command that fills it, which is for operators."""
 
@@ -287,6 +288,7 @@ NOT_SHARED = {
     "groups_remembered_max": "a cache, as patterns_cached_max",
     "BATCH_ANSWER_BYTES_MAX": "of one commit; the other commands come with the next one",
     "READS_PIPELINED_MAX": "each connection has its own",
+    "MUTED_RELEASES_MAX": "of one mute, which is then given a time",
     "rows_max": "of one reply",
     "bytes_max": "of one reply",
     "unit_s_max": "a time",

@@ -55,6 +55,7 @@ DONE: dict[str, dict[str, Any]] = {
     "RunAgain": {"runID": RUN},
     "DeleteRuns": {"name": "failing"},
     "MarkSeen": {"jobIDs": [FAILED]},
+    "MuteFailures": {"fingerprint": "a"},
     "AppendOutput": {"runID": RUN, "seq": 1, "lines": ["text"]},
     "SyncSchedules": {"source": "s", "schedules": [{"name": "synced", "repeat": "CRON @daily"}]},
     "SetLimit": {"name": "limited", "queued": 5},

@@ -57,6 +57,15 @@ async def muted_until(site: Site, delay: str) -> str:
     return str((await site.ok("ListRules"))["rules"][0]["mutedUntil"])
 
 
+async def failures_muted_until(site: Site, delay: str) -> str:
+    await site.create("a")
+    await site.fail(await site.take("a"), error="no disk")
+    (group,) = (await site.ok("ListFailures"))["jobs"]
+    await site.ok("MuteFailures", fingerprint=group["fingerprint"], until=delay)
+    (group,) = (await site.ok("ListFailures"))["jobs"]
+    return str(group["muted"]["until"])
+
+
 async def expires(site: Site, delay: str) -> str:
     token = (await site.ok("CreateToken", name="ann", roles=["admin"], expires=delay))["token"]
     root = Bearer(site, token)
@@ -73,6 +82,7 @@ AHEAD = {
     ("RetryJob", "nextRun"): retried,
     ("PauseJobs", "until"): paused_until,
     ("MuteRule", "until"): muted_until,
+    ("MuteFailures", "until"): failures_muted_until,
     ("CreateToken", "expires"): expires,
 }
 """Attributes that say when something is to happen, and what reads them back."""
@@ -103,7 +113,7 @@ async def test_a_time_from_now(site: Site, attribute: tuple[str, str], delay: st
 @pytest.mark.parametrize("attribute", [*AHEAD, *sorted(OTHERS)], ids="-".join)
 async def test_a_bad_delay_names_its_attribute(site: Site, attribute: tuple[str, str]) -> None:
     command, name = attribute
-    needed = {"jobID": 1, "name": "a", "roles": ["admin"], "repeat": "FINISHED, +1 DAY"}
+    needed = {"jobID": 1, "name": "a", "roles": ["admin"], "repeat": "FINISHED, +1 DAY", "fingerprint": "a"}
     needed = {
         key: value for key, value in needed.items() if key in getattr(commands, command).wire_names.values()
     }

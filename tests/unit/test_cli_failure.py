@@ -141,3 +141,24 @@ def test_a_list_says_how_a_group_develops(fake: FakeServer) -> None:
     head, line = run("failure", "list").stdout.splitlines()
     assert "growing" in cells(line)
     assert "trend" in cells(head)
+
+
+def test_a_group_is_muted_until_a_time_or_a_new_release(fake: FakeServer) -> None:
+    fake.will("MuteFailures", {}, {}, {})
+    muted = run("failure", "mute", "fa", "--reason", "the disk is ordered", "--by", "ann")
+    assert muted.stdout == "Failures fa are muted until they occur in a new release.\n"
+    until = run("failure", "mute", "fa", "--name", "a*", "--until", "2099-01-01")
+    assert until.stdout.startswith("Failures fa are muted until 2099-01-01")
+    assert run("failure", "mute", "fa", "--undo").stdout == "Failures fa are no longer muted.\n"
+    first, second, third = sent(fake, "MuteFailures")
+    assert (first["reason"], first["by"], first.get("until")) == ("the disk is ordered", "ann", None)
+    assert (second["name"], second["until"][:10]) == ("a*", "2099-01-01")
+    assert third["undo"] is True
+
+
+def test_a_list_says_why_a_group_is_muted(fake: FakeServer) -> None:
+    muted = page(("jobs", "a", [failure(9)]))
+    reason = {"name": "*", "reason": "the disk is ordered", "by": "ann", "since": "", "until": ""}
+    muted["jobs"][0] |= {"trend": "muted", "muted": reason}
+    fake.will("ListFailures", muted, page())
+    assert "muted: the disk is ordered" in run("failure", "list", "--all").stdout

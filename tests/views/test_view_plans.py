@@ -104,6 +104,7 @@ SEEKS = {
     "newest_event": {"events"},
     "events": {"events USING INTEGER PRIMARY KEY (rowid>?)"},
     "retention": {"meta USING PRIMARY KEY (key=?)"},
+    "mutes": {"meta USING PRIMARY KEY (key=?)"},
     "use_of_runs": {"runs USING INDEX runsByName (name>? AND name<?)"},
     "use_of_output": {
         "runs USING INDEX runsByName (name>? AND name<?)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,6 +146,25 @@ def test_a_link_that_is_turned(tmp_path: Path) -> None:
     link.unlink()
     link.symlink_to("2")
     assert file_watch.changed()
+
+
+@pytest.mark.parametrize(
+    ("content", "release"),
+    [
+        (b"v1.2.3\n", "v1.2.3"),
+        (b"a" * 60, "a" * 60),
+        (b"a" * 61, hashlib.sha256(b"a" * 61).hexdigest()[:12]),
+        (b"two\nlines\n", hashlib.sha256(b"two\nlines\n").hexdigest()[:12]),
+        (b"\xff", hashlib.sha256(b"\xff").hexdigest()[:12]),
+        (b"", ""),
+    ],
+)
+def test_the_release_that_a_file_tells(file: Path, content: bytes, release: str) -> None:
+    file.write_bytes(content)
+    watch = VersionWatch(file)
+    file.write_bytes(b"another")
+    assert watch.release == release
+    assert VersionWatch(file.with_name("none")).release == ""
 
 
 def test_the_content_is_read_only_where_the_mark_is_new(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

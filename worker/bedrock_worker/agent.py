@@ -82,6 +82,7 @@ class Agent:
         self._changed = asyncio.Event()
         loop_slots = options.async_slots if self._selector.has_loop else 0
         self._slots_total = options.concurrency + loop_slots
+        self._file = None if options.version_watch is None else VersionWatch(options.version_watch)
         self._heartbeats = Heartbeats(
             self._server,
             options,
@@ -89,6 +90,7 @@ class Agent:
             on_quiet=self._set_drained,
             on_left=self._changed.set,  # cuts short a request that waits at the silent server
             slots=self._slots_total,
+            release="" if self._file is None else self._file.release,
         )
         self._puller = Puller(self._server, options, changed=self._changed)
         self._watchdog = WatchdogClient(daemons=options.daemons, adopts=alone)
@@ -97,7 +99,6 @@ class Agent:
         ahead_max = max(0, min(AHEAD_MAX, (RUNS_PER_HEARTBEAT_MAX - self._slots_total) // 2))
         self._places = Slots(self._slots, ahead_max), Slots(lambda: options.async_slots, ahead_max)
         """Those for processes of their own, and those on the loop."""
-        self._file = None if options.version_watch is None else VersionWatch(options.version_watch)
         self._runs: set[JobRun] = set()
         self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()

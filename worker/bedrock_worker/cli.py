@@ -279,7 +279,7 @@ def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
     "--version-watch",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Shut down gracefully when this file's content changes.",
+    help="Shut down gracefully when this file's content changes. Its only line, or a hash, is the release.",
 )
 @_option(
     "--spool",

@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import SECONDS, SystemClock, timestamp_ms
 from bedrockjobs.base.errors import CommandError, Forbidden
@@ -113,10 +113,28 @@ class Context:
         else:
             self.unit.save(job)
             if job.state == "FAILED":
-                fingerprint = fingerprint_of(job.memory.error or "")
-                self.unit.records.put_fingerprint("job", job.job_id, fingerprint)
+                self.add_failure("job", job.job_id, job.name, job.memory.error or "")
         if job.memory_json != "{}" and job.memory.workflow:
             graph.moved(self, job, result)
+
+    def add_failure(self, kind: Literal["job", "run"], number: int, name: str, error: str) -> None:
+        """Store the fingerprint of a failed job or run; if such failures are muted, mark it as seen."""
+        records = self.unit.records
+        fingerprint = fingerprint_of(error)
+        records.put_fingerprint(kind, number, fingerprint)
+        for mute in records.mutes():
+            if mute.fingerprint == fingerprint and mute.covers(name, self.now_ms):
+                if not mute.is_new(self._release_of(kind, number)):
+                    records.see_muted(kind, number, mute.by, self.now)
+                return
+
+    def _release_of(self, kind: Literal["job", "run"], number: int) -> str:
+        """Return the version of the worker in whose run a job or run failed; empty if unknown."""
+        records = self.unit.records
+        run_id = records.last_failed_run(number) if kind == "job" else number
+        run = None if run_id is None else records.read_run(run_id)
+        worker = None if run is None else self.presence.workers.get(run.worker)
+        return "" if worker is None else worker.version
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 

@@ -14,12 +14,15 @@ from bedrockjobs.base.config import (
     BACKOFF_S_MAX_DEFAULT,
     GRACE_S_DEFAULT,
     LOST_RUNS_MAX,
+    MUTED_RELEASES_MAX,
+    MUTES_MAX,
     TAKE_BACK_S,
 )
-from bedrockjobs.base.errors import DamagedData
+from bedrockjobs.base.errors import BadArguments, DamagedData, NotFound, TooMany
 from bedrockjobs.base.fingerprints import line_of, shortened
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.commands import MarkSeen
+from bedrockjobs.base.wire import stamped
+from bedrockjobs.commands import MarkSeen, MuteFailures
 from bedrockjobs.engine.events import JobLost, JobRetried, RunForgotten
 from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
@@ -29,6 +32,8 @@ from bedrockjobs.engine.handlers.trigger import after_triggered_run
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import ping_grace_s, placed
 from bedrockjobs.job.lifecycle import Transition
+from bedrockjobs.job.limits import Mute
+from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import RETRY_AFTER_KEYS, Job
 from bedrockjobs.store.base import AccessPlan, RowDamaged
 
@@ -341,3 +346,40 @@ def mark_seen(context: Context, command: MarkSeen) -> Answer:
         if numbers and command.seen:
             records.trim_seen(kind)
     return Answer(jsontext.dump({"jobs": len(jobs), "runs": len(runs)}))
+
+
+# MuteFailures acknowledges failures before they happen.
+
+
+@handles(MuteFailures, plan=lambda _: AccessPlan(control=True))
+def mute_failures(context: Context, command: MuteFailures) -> Answer:
+    """Mute a fingerprint for names that match, or undo that; mutes that have ended are deleted."""
+    records = context.unit.records
+    pattern = plain_pattern(command.name)
+    mine = command.fingerprint, pattern
+    others = [mute for mute in records.mutes() if (mute.fingerprint, mute.pattern) != mine]
+    if command.undo:
+        if len(others) == len(records.mutes()):
+            raise NotFound("Not muted", f"fingerprint: {command.fingerprint} is not muted for {pattern}")
+        records.set_mutes(tuple(others))
+        context.note("unmuted", name=pattern, by=command.by, detail=command.fingerprint)
+        return Answer()
+    others = [mute for mute in others if not mute.until or context.now_ms < mute.until]
+    if len(others) >= MUTES_MAX:
+        raise TooMany("Too many mutes", f"fingerprint: expected at most {MUTES_MAX} in all")
+    until = stamped(command.until, context.now_ms)
+    if command.until is not None and until <= context.now_ms:
+        raise BadArguments("Malformed until", "until: expected a time in the future")
+    releases = (
+        () if until else tuple(sorted({worker.version for worker in context.presence.workers.values()}))
+    )
+    if len(releases) > MUTED_RELEASES_MAX:
+        raise TooMany(
+            "Too many releases", f"until: expected, as workers have over {MUTED_RELEASES_MAX} versions"
+        )
+    mute = Mute(*mine, command.by, command.reason, context.now, until, releases)
+    records.set_mutes((*others, mute))
+    records.see_alike(mute)
+    detail = ": ".join(filter(None, (command.fingerprint, command.reason)))
+    context.note("muted", name=pattern, by=command.by, detail=detail)
+    return Answer()

@@ -16,7 +16,7 @@ from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import SECONDS, after_seconds, moment_of
 from bedrockjobs.base.config import INBOX_AGAIN_S_MAX, INBOX_AGAIN_S_MIN
 from bedrockjobs.base.errors import BadArguments, CommandError, TooMany, Unavailable
-from bedrockjobs.base.fingerprints import fingerprint_of, shortened
+from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.commands.base import Command, Empty
@@ -136,7 +136,7 @@ def _fail(context: Context, row: InboxRow, error: CommandError) -> None:
     log.warning("job %d (%s): %s", row.job_id, row.name, text)
     job = _row_of(context, row, data=_data_of(row)).noting(error=text, failed=True)
     context.unit.insert(lifecycle.move(job, "break"))
-    context.unit.records.put_fingerprint("job", row.job_id, fingerprint_of(text))
+    context.add_failure("job", row.job_id, row.name, text)
     context.created.append(row.name)
     context.note("failed", name=row.name, job_id=row.job_id, by=row.by, detail=text)
 

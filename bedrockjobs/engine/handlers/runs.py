@@ -18,7 +18,7 @@ from bedrockjobs.base.config import (
     SLICE,
 )
 from bedrockjobs.base.errors import BadArguments, WrongState
-from bedrockjobs.base.fingerprints import fingerprint_of, shortened
+from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
@@ -131,7 +131,7 @@ def close(
         keep_fail=value_or(options.keep_fail, HISTORY_DEFAULT),
     )
     if status in FAILED_STATUSES:
-        records.put_fingerprint("run", run.run_id, fingerprint_of(run.error))
+        context.add_failure("run", run.run_id, run.name, run.error)
     families.recheck_limits(context, run.name)
     took_s = (context.moment - moment_of(run.started)).total_seconds()
     context.emit(

@@ -579,6 +579,20 @@ SELECT count(*) FROM runs WHERE status = 'running' AND name ~ $1;
 SELECT count(*) FROM (SELECT 1 FROM jobs WHERE name >= $1 AND name < $2 AND name ~ $3 AND state = 'QUEUED'
     LIMIT $4::bigint) AS queued;
 
+-- name: see_jobs_alike
+-- Acknowledge by $1 at $2 the FAILED jobs of the fingerprint $3 whose names match $4, up to $5.
+INSERT INTO seen (kind, number, by, at)
+    SELECT 'job', jobID, $1, $2 FROM jobs
+        WHERE state = 'FAILED' AND fingerprint = $3 AND name ~ $4 LIMIT $5::bigint
+    ON CONFLICT (kind, number) DO NOTHING;
+
+-- name: see_runs_alike
+-- The same for failed runs.
+INSERT INTO seen (kind, number, by, at)
+    SELECT 'run', runID, $1, $2 FROM runs
+        WHERE fingerprint <> '' AND fingerprint = $3 AND name ~ $4 LIMIT $5::bigint
+    ON CONFLICT (kind, number) DO NOTHING;
+
 -- name: pause_regex
 -- Store the regular expression of a pause.
 UPDATE pauses SET regex = $2 WHERE pattern = $1;

@@ -12,8 +12,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from bedrockjobs.base.config import SEEN_MAX
 from bedrockjobs.base.glob import anchored_regex, literal_prefix
-from bedrockjobs.job.limits import Limit, Retention
+from bedrockjobs.job.limits import Limit, Mute, Retention
 from bedrockjobs.job.rows import InboxRow, JobOfKey, PauseRow, RunGiven, RunRow, WorkflowRow
 from bedrockjobs.store.chunks import PLAIN, Chunk, lines_of
 from bedrockjobs.store.postgresql.locks import AdvisoryKeys
@@ -361,6 +362,16 @@ class PostgreSQLRecords(Records):
     def set_retention(self, retention: tuple[Retention, ...]) -> None:
         super().set_retention(retention)
         self.raise_epoch()
+
+    @override
+    def set_mutes(self, mutes: tuple[Mute, ...]) -> None:
+        super().set_mutes(mutes)
+        self.raise_epoch()
+
+    @override
+    def _see_alike(self, kind: str, mute: Mute) -> None:
+        given = (mute.by, mute.since, mute.fingerprint, anchored_regex([mute.pattern]), SEEN_MAX)
+        self._transaction.write(SQL[f"see_{kind}s_alike"], *given)
 
     def running(self, pattern: str) -> int:
         """Return the number of matching runs in progress; no other server adds one before the commit."""

@@ -66,13 +66,15 @@ class Heartbeats:
         on_quiet: Callable[[bool], None],
         on_left: Callable[[], None] = lambda: None,
         slots: int | None = None,
+        release: str = "",
     ) -> None:
         """Send heartbeats to a server.
 
         ``names`` returns the worker's name patterns; ``on_quiet`` is called with whether the server drains
         the worker, ``on_left`` when the client moves on from a silent server. ``slots`` is the number of jobs
-        that it runs at once, by default its concurrency.
+        that it runs at once, by default its concurrency. ``release`` is that of its code, if known.
         """
+        self._version = f"{VERSION} {release}".strip()
         self._slots = options.concurrency if slots is None else slots
         self._client, self._server, self._options = server.client, server, options
         self._names, self._on_quiet, self._on_left = names, on_quiet, on_left
@@ -177,7 +179,7 @@ class Heartbeats:
             "runIDs": sorted(run_ids),
             "host": options.host,
             "pid": options.pid,
-            "version": VERSION,
+            "version": self._version,
             "names": list(self._names()),
             "slots": self._slots,
         }

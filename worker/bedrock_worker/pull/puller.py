@@ -236,6 +236,10 @@ FileState = tuple[int, int, int]
 """Inode, size and ctime in ns: a cheap sign that a file may have changed."""
 
 
+RELEASE_BYTES_MAX = 60
+"""Length of a release in a file: with the worker's version it fits into 100 characters of a heartbeat."""
+
+
 class VersionWatch:
     """Detects changed content; touching a file or copying the same content is no change."""
 
@@ -244,6 +248,8 @@ class VersionWatch:
         self._path = path
         self._mark, self._digest = mark_of(path), digest_of(path)
         self._changed = False
+        self.release = release_of(path)
+        """What the file said at the start, in a few characters: the release of this worker's code."""
 
     def changed(self) -> bool:
         """Return whether the file has changed; stays True. A missing file does not count as changed."""
@@ -263,6 +269,16 @@ def mark_of(path: Path) -> FileState | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def release_of(path: Path) -> str:
+    """Return the only line of a file if it is short, else the beginning of its hash; empty if unreadable."""
+    with suppress(OSError, UnicodeDecodeError), path.open("rb") as file:
+        text = file.read(RELEASE_BYTES_MAX + 1).decode("ascii").strip()
+        if len(text) <= RELEASE_BYTES_MAX and text.isprintable():
+            return text
+    digest = digest_of(path)
+    return "" if digest is None else digest.hex()[:12]
 
 
 def digest_of(path: Path) -> bytes | None:
