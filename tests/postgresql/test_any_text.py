@@ -37,6 +37,9 @@ TEXTS = {
     "1 MB": "x" * 1_000_000,
 }
 
+CONTROLS = {"return": "a\rb", "tab": "a\tb", "delete": "a\x7fb", "next line": "a\x85b"}
+"""Other control characters: an attribute gets one of them in turn, by day every second one."""
+
 AS_JSON = {kind: json.dumps(text) for kind, text in TEXTS.items()}
 """They are encoded once: for a text of 1 MB that takes as long as its request."""
 
@@ -138,7 +141,7 @@ QUERIES = {
 }
 """The same in the query string of a GET."""
 
-AS_WRITTEN = {"astral", "surrogate in UTF-8", "no UTF-8", "no escape"}
+AS_WRITTEN = {"astral", "tab", "next line", "surrogate in UTF-8", "no UTF-8", "no escape"}
 """Texts that a name may be; of a query string, what cannot be decoded is taken as it is written."""
 
 LONG = "1 MB in a query"
@@ -167,6 +170,9 @@ def requests(spot: Spot, turn: int) -> Iterator[tuple[str, bytes]]:
             yield kind, b"%s\r\n%s: %s\r\n\r\n" % (verb, spot.name.encode(), text.encode())
             form = urlencode({spot.name: text}).encode()
             yield kind, posted(verb, form, b"Content-Type: application/x-www-form-urlencoded\r\n")
+    if turn % 2 < examples(1, night=2):
+        control = list(CONTROLS)[turn // 2 % len(CONTROLS)]
+        yield control, posted(verb, f"{begin}{json.dumps(CONTROLS[control])}{end}".encode())
     if COMMANDS[spot.command].reads and len(spot.path) == 1:
         name = str(spot.path[0])
         required = {key: value for key, value in spot.request("").items() if key != name}
