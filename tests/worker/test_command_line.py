@@ -24,13 +24,40 @@ from tests.worker.conftest import ended
 from tests.worker.fake_server import DEADLINE_S
 
 
+class Forked:
+    """A worker that was forked: its pid and its signals are its own, all else is its stand-in's."""
+
+    def __init__(self, stand_in):
+        """Take the process of the stand-in."""
+        self._stand_in = stand_in
+
+    def __getattr__(self, name):
+        return getattr(self._stand_in, name)
+
+    @functools.cached_property
+    def pid(self):
+        """Return the pid of the worker, which has begun."""
+        found = warm.forked_by(self._stand_in.pid)
+        assert found
+        return found
+
+    def send_signal(self, number):
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self):
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+
 @asynccontextmanager
-async def program(server, *arguments, python=sys.executable, user=None, path=None, forked=False, **variables):
+async def program(server, *arguments, python=sys.executable, user=None, path=None, forked=True, **variables):
     """Run a worker for ``Foo*``; it is killed where the test has not ended it.
 
-    ``path`` is a folder with modules of functions. Where nothing depends on how and when exactly the process
-    begins and ends, it may be ``forked``.
+    ``path`` is a folder with modules of functions. It is forked where our Python runs it as we are, unless a
+    test is about how the process begins.
     """
+    forked = forked and python == sys.executable and user is None
     command = [warm.program("bedrock-worker")] if forked else [python, "-m", "bedrock_worker"]
     as_user = {} if user is None else {"user": user, "group": user, "extra_groups": [], "cwd": "/"}
     process = await asyncio.create_subprocess_exec(
@@ -47,7 +74,7 @@ async def program(server, *arguments, python=sys.executable, user=None, path=Non
         **as_user,
     )
     try:
-        yield process
+        yield Forked(process) if forked else process
     finally:
         if process.returncode is None:
             process.kill()
@@ -187,7 +214,7 @@ async def test_no_command_survives_the_worker(server, tmp_path):
 async def test_options_come_from_variables_too(server):
     more = {"NAME": "Foo* Bar", "CONCURRENCY": "4", "BURST": "1", "MAX_JOBS": "3", "WORKER_NAME": "w-%p"}
     variables = {f"BEDROCKJOBS_WORKER_{name}": value for name, value in more.items()}
-    async with program(server, "true", **variables) as process:
+    async with program(server, "true", forked=False, **variables) as process:
         assert await exit_status(process) == 0
     asked = server.of("GetJobs")[0].given
     assert {key: asked[key] for key in ("names", "numResults", "worker", "pid")} == {
@@ -264,7 +291,7 @@ async def test_the_quicker_event_loop_is_used_where_it_is_installed(server, tmp_
     (tmp_path / "uvloop.py").write_text(noting if installed else "raise ImportError")
     await server.add()
     paths = f"{tmp_path}{os.pathsep}{module_path()}"
-    async with program(server, "--burst", "--", "true", PYTHONPATH=paths) as worker:
+    async with program(server, "--burst", "--", "true", forked=False, PYTHONPATH=paths) as worker:
         await server.report()
         await worker.communicate()
     assert (tmp_path / "used").exists() is installed

@@ -239,7 +239,7 @@ async def test_secret_that_went_missing_fails_the_job_but_not_for_good(
 
 async def test_hup_reads_the_rules_anew(server, tmp_path):
     rules = rules_in(tmp_path, '[[rule]]\nname = "a"\nargv = ["/bin/true"]\n')
-    async with program(server, "--rules", str(rules), forked=True, BEDROCKJOBS_WORKER_NAME="") as worker:
+    async with program(server, "--rules", str(rules), BEDROCKJOBS_WORKER_NAME="") as worker:
         await server.until(lambda: server.asking)
         rules.write_text("[[rule]]\nname = 5\n")
         worker.send_signal(signal.SIGHUP)
@@ -254,7 +254,7 @@ async def test_hup_reads_the_rules_anew(server, tmp_path):
 
 
 async def test_hup_without_rules_is_harmless(server):
-    async with program(server, "--", "true", forked=True) as worker:
+    async with program(server, "--", "true") as worker:
         await server.until(lambda: server.asking)
         worker.send_signal(signal.SIGHUP)
         await logged(worker, "reloaded")
@@ -279,7 +279,7 @@ async def test_module_syncs_its_schedules_and_runs_its_functions(server, module)
     server.refusals["SyncSchedules"] = deque(["503 Service Unavailable"])
     await server.add("Foo/1", '{"n":41}')
     argv = ("--module", module, "--max-jobs", "1")
-    async with program(server, *argv, forked=True, BEDROCKJOBS_WORKER_NAME="") as worker:
+    async with program(server, *argv, BEDROCKJOBS_WORKER_NAME="") as worker:
         assert await exit_status(worker) == 0
     sync = server.of("SyncSchedules")
     assert len(sync) == 2
@@ -293,7 +293,7 @@ async def test_module_syncs_its_schedules_and_runs_its_functions(server, module)
 
 async def test_refused_schedules_end_the_worker(server, module):
     server.refusals["SyncSchedules"] = deque(["405 Not allowed\r\nerror: Foo-daily exists"])
-    async with program(server, "--module", module, forked=True) as worker:
+    async with program(server, "--module", module) as worker:
         assert "Foo-daily exists" in await logged(worker, "schedules refused")
         assert await exit_status(worker) == 1
     assert server.of("GetJobs") == []
@@ -301,7 +301,7 @@ async def test_refused_schedules_end_the_worker(server, module):
 
 async def test_signal_ends_a_worker_that_cannot_sync_yet(server, module):
     await server.stop()
-    async with program(server, "--module", module, forked=True) as worker:
+    async with program(server, "--module", module) as worker:
         await logged(worker, "server away")
         worker.send_signal(signal.SIGTERM)
         assert await exit_status(worker) == 0

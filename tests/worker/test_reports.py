@@ -183,7 +183,7 @@ async def test_report_outlives_the_worker_by_its_file(server: Any, tmp_path: Pat
     server.refusals.clear()
     server.answers["QueryRun"] = run_of("first")
     before = len(server.reports)
-    async with program(server, "--worker-name", "second", "--", "true", forked=True) as second:
+    async with program(server, "--worker-name", "second", "--", "true") as second:
         await logged(second, "reported job=1 run=101 report=FinishJob")
         await until(lambda: not files(tmp_path / "spool"))
     assert len(server.reports) == before + 1
