@@ -4,6 +4,8 @@ One process is the server, this one the clients: some pause, resume or ask for p
 before, while others create a job, query one, send a heartbeat or ping every few milliseconds. What counts is
 how long these wait. With ``--waiters`` it measures instead what a create costs more while so many GetJobs
 wait, each for a pattern of its own: at a server with them and at one with as many idle connections, in turn.
+With ``--arrivals`` it measures how long a new connection with a token waits for the reply to its Ping while
+another process opens so many connections a second.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ import asyncio
 import itertools
 import json
 import os
+import socket
 import statistics
+import struct
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
@@ -236,6 +242,103 @@ def measure_waiters(directory: Path, waiters: int, rounds: int) -> None:
     print(verdict("a create costs more beside many patterns", more, WAITER_US, unit=" us", at_most=True))
 
 
+ARRIVALS: dict[str, tuple[int, str]] = {
+    "nothing else": (0, ""),
+    "no token, one address": (1, ""),
+    "no token, 10 addresses": (10, ""),
+    "a work token, one address": (1, "work"),
+    "a work token, 10 addresses": (10, "work"),
+}
+"""Who opens connections without pause: from how many addresses, and the role of the token."""
+NO_WAIT = struct.pack("ii", 1, 0)
+"""SO_LINGER that resets a connection when it is closed, so that its port is free at once."""
+UNDER_WAY_MAX = 2_000
+"""Connections that the other process has open at once."""
+
+
+async def exchange(port: int, source: str, data: bytes) -> bytes:
+    """Return what is answered on a new connection from an address; empty if it is reset."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as one:
+        one.setblocking(False)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_WAIT)
+        one.bind((source, 0))
+        try:
+            await loop.sock_connect(one, ("127.0.0.1", port))
+            await loop.sock_sendall(one, data)
+            return await loop.sock_recv(one, 10_000)
+        except OSError:
+            return b""
+
+
+async def arrive(port: int, rate: float, addresses: int, token: str) -> None:
+    """Open so many connections a second until the process is ended; tell each second how many were opened."""
+    authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    data = f"GetJob\r\nname: none\r\n{authorization}\r\n".encode()
+    under_way: set[asyncio.Future[bytes]] = set()
+    begun, told = time.perf_counter(), 0.0
+    for number in itertools.count():
+        late = begun + number / rate - time.perf_counter()
+        if late > 0:
+            await asyncio.sleep(late)
+        while len(under_way) >= UNDER_WAY_MAX:
+            await asyncio.sleep(0.001)
+        one = asyncio.ensure_future(exchange(port, f"127.0.1.{1 + number % addresses}", data))
+        under_way.add(one)
+        one.add_done_callback(under_way.discard)
+        passed = time.perf_counter() - begun
+        if passed - told >= 1:
+            told = passed
+            print(f"{number / passed:.0f}", flush=True)
+
+
+async def new_connections(port: int, token: str, seconds: float) -> list[float]:
+    """Return the milliseconds from connecting to the reply, one connection after the other."""
+    data, took = f"Ping\r\nAuthorization: Bearer {token}\r\n\r\n".encode(), []
+    until = time.perf_counter() + seconds
+    while (begun := time.perf_counter()) < until:
+        reply = await exchange(port, f"127.0.2.{1 + len(took) % 20}", data)
+        assert reply.startswith(b"200"), reply
+        took.append((time.perf_counter() - begun) * 1000)
+        await asyncio.sleep(EVERY_S)
+    return took
+
+
+async def token_for(port: int, role: str, by: str = "") -> str:
+    """Make a token and return it."""
+    authorization = f"Authorization: Bearer {by}\r\n" if by else ""
+    text = f"CreateToken\r\nname: {role}\r\nroles: {role}\r\n{authorization}\r\n"
+    reply = await exchange(port, "127.0.0.1", text.encode())
+    token: str = json.loads(reply.partition(b"\r\n\r\n")[2])["token"]
+    return token
+
+
+def measure_arrivals(directory: Path, rate: float, seconds: float) -> None:
+    """Print how long new connections wait while others come without pause."""
+    rows = []
+    with Served(directory, "--durability", "relaxed") as server:
+        root = asyncio.run(token_for(server.port, "admin"))
+        tokens = {"": "", "work": asyncio.run(token_for(server.port, "work", root))}
+        for label, (addresses, role) in ARRIVALS.items():
+            arriving = None
+            if addresses:
+                given = [str(server.port), str(rate), str(addresses), tokens[role]]
+                command = [sys.executable, __file__, "--arrive", *given]
+                arriving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+                time.sleep(3)  # bursts are over by then
+            before, begun = server.cpu_s(), time.perf_counter()
+            took = asyncio.run(new_connections(server.port, root, seconds))
+            busy = (server.cpu_s() - before) / (time.perf_counter() - begun)
+            opened = "0"
+            if arriving is not None:
+                arriving.terminate()
+                opened = arriving.communicate()[0].split()[-1]
+            rows.append((label, opened, f"{busy:.0%}", str(len(took)), spelled(took)))
+            print(f"  {' | '.join(rows[-1])}", flush=True)
+    head = ("meanwhile", "connections a second", "server's CPU", "measured", "p50 / p99 / longest ms")
+    print(table(head, rows))
+
+
 def spelled(took: list[float]) -> str:
     """Return p50, p99 and the longest of some milliseconds."""
     took = sorted(took)
@@ -277,10 +380,19 @@ def main() -> None:
     parser.add_argument("--real-time", action="store_true", help="on a machine that does other things too")
     parser.add_argument("--waiters", type=int, default=0, help="GetJobs that wait, such as 5000")
     parser.add_argument("--rounds", type=int, default=100, help="pairs with many waiters and with one")
+    parser.add_argument("--arrivals", type=float, default=0, help="new connections a second, such as 2850")
+    parser.add_argument("--arrive", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.arrive:
+        port, rate, addresses, token = options.arrive
+        asyncio.run(arrive(int(port), float(rate), int(addresses), token))
+        return
     directory = machine.real_directory(options.directory)
     if options.waiters:
         measure_waiters(directory, options.waiters, options.rounds)
+        return
+    if options.arrivals:
+        measure_arrivals(directory, options.arrivals, options.seconds)
         return
     rows, longest, at_once = [], 0.0, 0.0
     with ExitStack() as stack:
