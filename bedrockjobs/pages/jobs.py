@@ -22,7 +22,19 @@ from bedrockjobs.job.limits import slots_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.formatting import number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
-from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
+from bedrockjobs.pages.site import (
+    HEADERS,
+    PRESETS,
+    Pages,
+    Site,
+    cursor,
+    follow_tokens,
+    iso,
+    preset_in,
+    rows_asked,
+    text_in,
+    time_in,
+)
 from bedrockjobs.views.find import RunsFound, TimeField
 from bedrockjobs.views.problems import pause_text
 from bedrockjobs.views.queues import Held, QueuedGroup
@@ -193,6 +205,9 @@ MATCHING_MAX = 1_000
 MOMENTS: dict[TimeField, str] = {"created": "created", "next": "next run", "last": "last run"}
 """Labels of the timestamps to filter by."""
 
+TOKENS = {"name": "name", "state": "state", "text": "text", "time": "time", "since": "from", "until": "to"}
+"""Words of the search box, with their parameters."""
+
 TABS = (
     (ALL, "All"),
     ("QUEUED", "Queued"),
@@ -246,6 +261,7 @@ class JobFilters(NamedTuple):
 
 async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of jobs, newest first."""
+    follow_tokens(request, TOKENS)
     filters = _parse_query(request, site.views.now_ms)
     limit = rows_asked(request, ROWS)
     page = (await site.views.find.jobs(**filters.search(), limit=limit)).without_data()
@@ -256,6 +272,8 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
         title="Jobs",
         asked=filters.address(),
         moments=MOMENTS,
+        presets=PRESETS,
+        preset=preset_in(request),
         begins=filters.before is None,
         found=page,
         full=len(page.jobs) >= limit,

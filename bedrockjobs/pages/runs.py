@@ -20,7 +20,19 @@ from bedrockjobs.base.jsontext import members
 from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, PING_WORKER, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns, QueryRun, ReadOutput
 from bedrockjobs.pages.formatting import hidden_options
-from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, iso, rows_asked, text_in, time_in
+from bedrockjobs.pages.site import (
+    HEADERS,
+    PRESETS,
+    Pages,
+    Site,
+    cursor,
+    follow_tokens,
+    iso,
+    preset_in,
+    rows_asked,
+    text_in,
+    time_in,
+)
 
 # The page of one run: outcome and output, with search, follow and download.
 #
@@ -211,8 +223,22 @@ MESSAGE_CHARS = 200
 """Maximum length of a run's last message in its row; the run's page shows all of it."""
 
 
+TOKENS = {
+    "name": "name",
+    "status": "status",
+    "worker": "worker",
+    "text": "text",
+    "error": "text",
+    "type": "errorType",
+    "since": "from",
+    "until": "to",
+}
+"""Words of the search box, with their parameters."""
+
+
 async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of runs, newest first."""
+    follow_tokens(request, TOKENS)
     query = {key: value for key, value in request.query.items() if value}
     status = query.get("status", "")
     if status not in ("", ANY_FAILURE, *STATUSES):
@@ -251,6 +277,8 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
         asked=filters,
         statuses=STATUSES,
         any_failure=ANY_FAILURE,
+        presets=PRESETS,
+        preset=preset_in(request),
         failures=FAILED_STATUSES,
         begins=before is None,
         found=page,

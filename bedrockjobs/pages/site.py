@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from functools import cache
@@ -15,6 +16,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 from pydantic import TypeAdapter, ValidationError
 
+from bedrockjobs.base.clock import offset_seconds_of
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
@@ -48,6 +50,41 @@ def time_in(query: Mapping[str, str], key: str, now: str) -> str | None:
         raise BadArguments(
             f"Malformed {key}", f"{key}: expected a date like 2026-11-21T03:29:56Z or -24h"
         ) from None
+
+
+_TOKEN = re.compile(r'(?:([a-z]+):)?("[^"]*"|\S+)')
+
+PRESETS = ("15m", "1h", "24h", "7d")
+"""Times since then that a list offers."""
+
+
+def preset_in(request: web.Request) -> str:
+    """Return which of ``PRESETS`` a list shows; empty for none."""
+    since = request.query.get("from", "").removeprefix("-")
+    return since if since in PRESETS and not request.query.get("to") else ""
+
+
+def follow_tokens(request: web.Request, keys: Mapping[str, str]) -> None:
+    """Raise HTTPSeeOther for the page whose filters the search box spells as tokens, if it does.
+
+    A name like ``mail/* since:24h text:"no route"`` becomes a name and other parameters. ``keys`` has the
+    words for tokens, each with its parameter; other words with a colon are part of the name.
+    """
+    found: dict[str, str] = {}
+    words: list[str] = []
+    for match in _TOKEN.finditer(request.query.get("name", "")):
+        if match[1] in keys:
+            found[keys[match[1]]] = match[2].strip('"')
+        else:
+            words.append(match[0])
+    if not found:
+        return
+    for key in ("from", "to"):
+        if key in found and offset_seconds_of(found[key]) is not None:  # 24h, not a date
+            found[key] = f"-{found[key].lstrip('-')}"
+    kept = {key: value for key, value in request.query.items() if key not in ("name", "before")}
+    location = _query({**kept, "name": " ".join(words), **found}) or "?"
+    raise web.HTTPSeeOther(location, headers=HEADERS)
 
 
 def text_in(query: Mapping[str, str]) -> str | None:
