@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
+from bedrockjobs.base.clock import SystemClock
+from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX, WHOLE_MAX
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
+from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES, called
 from bedrockjobs.cli.bulk import contains, counted
 from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
-from bedrockjobs.cli.lookup import Pace, job_names, paged, run_ids
+from bedrockjobs.cli.lookup import WAIT_MS, Pace, job_names, paged, run_ids
 from bedrockjobs.cli.output import (
     Record,
     as_json,
@@ -31,6 +32,7 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.cli.session import (
     FAILED,
     NOT_FOUND,
+    TIMED_OUT,
     Failure,
     Session,
     built,
@@ -39,7 +41,7 @@ from bedrockjobs.cli.session import (
     records_in,
     server_options,
 )
-from bedrockjobs.cli.values import SINCE_FORMATS, PastTime, Since, since_option, since_timestamp
+from bedrockjobs.cli.values import SINCE_FORMATS, Duration, PastTime, Since, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import StopRun
@@ -78,7 +80,7 @@ def run() -> None:
     \b
     bedrockjobs run list --status failed --since yesterday
     bedrockjobs run logs --follow 7
-    bedrockjobs run terminate --job backup --reason 'the disk is full'
+    bedrockjobs run stop --job backup --reason 'the disk is full'
     bedrockjobs run again 7
     bedrockjobs run delete --text - --dry-run
     """
@@ -271,6 +273,66 @@ _add_stop(
     "Ask a run to end: its worker sends SIGTERM, and no SIGKILL later, to the whole process group.",
 )
 _add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL to the whole process group.")
+
+
+KILLED_S = 10.0
+"""Time for a run to end after SIGKILL: its worker learns of it at once, and reports."""
+
+
+@run.command()
+@takes(
+    TerminateRun,
+    typed("run_id", "run_id", required=False),
+    typed("job_id", "--job", "job_id", metavar="ID|NAME", shell_complete=job_names),
+)
+@click.option(
+    "--grace",
+    type=Duration(),
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    help="Time to end after SIGTERM.",
+)
+@takes(TerminateRun, "reason", "by")
+@server_options
+def stop(session: Session, /, run_id: str | None, job_id: str | None, grace: float, **_: Any) -> None:
+    """Stop a run, and wait until it has ended: SIGTERM first, and SIGKILL if it still runs after --grace.
+
+    The exit status is 124 if it does not end even then: its worker may be gone.
+    """
+    if (run_id is None) == (job_id is None):
+        raise click.UsageError("give a RUNID or --job ID|NAME")
+    parameters = typed_values(session, TerminateRun)
+    if run_id is None:
+        wanted = {"jobID": parameters["jobID"], "status": "running", "limit": 1}
+        running = session.rows(ListRuns, wanted)
+        if not running:
+            raise Failure(f"job {parameters['jobID']} has no run in progress", NOT_FOUND)
+        run_id = text_of(running[0], "runID")
+    why = {key: parameters[key] for key in ("reason", "by")}
+    status = _status_within(session, run_id, 0)
+    for command_class, within_s in ((TerminateRun, grace), (KillRun, KILLED_S)):
+        if status == "running":
+            session.reply(command_class, {"runID": run_id, **why})
+            status = _status_within(session, run_id, within_s)
+    if status == "running":
+        raise Failure(f"run {run_id} has not ended: its worker may be gone", TIMED_OUT)
+    sentence = f"Run {run_id} has ended: {called(status)}."
+    write_one({"runID": run_id, "status": status}, session.form, sentence, identity="runID")
+
+
+def _status_within(session: Session, run_id: str, within_s: float) -> str:
+    """Return the status of a run once it has ended, or after a time."""
+    clock, pace = SystemClock(), Pace()
+    until = clock.monotonic() + within_s
+    while True:
+        left_ms = max(round(1_000 * (until - clock.monotonic())), 0)
+        wait = {**pace.next_parameters(), "timeout": min(left_ms, WAIT_MS)} if left_ms else {}
+        reply = session.reply(ReadOutput, {"runID": run_id, "after": WHOLE_MAX, "limit": 1, **wait})
+        status = text_of(reply, "status")
+        if status != "running" or not left_ms:
+            return status
+        pace.answered(something=False)
 
 
 @run.command()

@@ -252,6 +252,7 @@ CALLED: dict[str, str] = {
     "run list": "",
     "run logs": "{spoken}",
     "run show": "{ended}",
+    "run stop": "{ended}",
     "run terminate": "{run}",
     "failure list": "",
     "failure mute": "a --until 1d",

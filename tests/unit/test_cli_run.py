@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, run, sent
 
+from bedrockjobs.base.clock import ManualClock, SystemClock
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import lookup
+from bedrockjobs.cli import run as run_commands
 from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import Command
 
@@ -405,3 +407,62 @@ def test_runs_to_delete_are_numbers_or_filters_and_nobody_guesses(fake: FakeServ
     refused = run("run", "delete", "1", "--yes")
     assert "run 1 has not ended" in refused.stderr
     assert refused.exit_code == 4
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """A clock that moves when the program waits."""
+    clock = ManualClock(SystemClock().now())
+    for module in (lookup, run_commands):
+        monkeypatch.setattr(module, "SystemClock", lambda: clock)
+    monkeypatch.setattr(lookup.time, "sleep", clock.advance)
+    return clock
+
+
+def statuses(fake: FakeServer, clock: ManualClock, *listed: str) -> None:
+    """Let a run have these statuses one after another, each after the whole wait."""
+
+    def answer(status: str) -> Callable[[Command[Any]], Response]:
+        def waited(command: Command[Any]) -> Response:
+            clock.advance(json.loads(command.wire()).get("timeout", 0) / 1_000)
+            return Response(200, "OK", {}, json.dumps({"lines": [], "status": status}).encode())
+
+        return waited
+
+    fake.will("ReadOutput", *map(answer, listed))
+
+
+def test_stop_waits_for_the_end(fake: FakeServer, clock: ManualClock) -> None:
+    statuses(fake, clock, "running", "terminated")
+    stopped = run("run", "stop", "7", "--reason", "the disk is full", "--by", "ann")
+    assert (stopped.exit_code, stopped.stdout) == (0, "Run 7 has ended: terminated.\n")
+    (given,) = sent(fake, "TerminateRun")
+    assert (given["runID"], given["reason"], given["by"]) == (7, "the disk is full", "ann")
+    assert sent(fake, "KillRun") == []
+
+
+def test_stop_kills_what_does_not_end_in_time(fake: FakeServer, clock: ManualClock) -> None:
+    fake.will("ListRuns", {"runs": [{"runID": 7}], "before": None})
+    statuses(fake, clock, *["running"] * 3, "killed")
+    begun = clock.monotonic()
+    stopped = run("run", "stop", "--job", "3", "--grace", "2s", "-o", "json")
+    assert json.loads(stopped.stdout) == {"runID": "7", "status": "killed"}
+    assert clock.monotonic() - begun == pytest.approx(2 + run_commands.KILLED_S)
+    assert len(sent(fake, "KillRun")) == 1
+    assert sent(fake, "ListRuns")[0] == {"jobID": 3, "status": "running", "limit": 1}
+
+
+def test_stop_gives_up_when_the_worker_is_gone(fake: FakeServer, clock: ManualClock) -> None:
+    statuses(fake, clock, *["running"] * 9)
+    stopped = run("run", "stop", "7", "--grace", "1s")
+    assert (stopped.exit_code, "its worker may be gone" in stopped.stderr) == (124, True)
+
+
+def test_stop_leaves_alone_what_has_ended(fake: FakeServer, clock: ManualClock) -> None:
+    statuses(fake, clock, "frozen")
+    assert run("run", "stop", "7").stdout == "Run 7 has ended: lost.\n"
+    assert [name for name, _ in fake.wired] == ["ReadOutput"]
+    fake.will("ListRuns", {"runs": [], "before": None})
+    stopped = run("run", "stop", "--job", "3")
+    assert (stopped.exit_code, "job 3 has no run in progress" in stopped.stderr) == (3, True)
+    assert run("run", "stop").exit_code == 2
