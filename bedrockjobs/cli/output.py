@@ -180,7 +180,7 @@ TEXTS = frozenset(
 """Long columns that are cut at the end; of several lines the one with the cause is shown."""
 
 LEFT_OUT = _keys(
-    "version, fingerprint, pid, blocked, later, address, exitCode, cause, attempt, late, host, sent, "
+    "version, newest, type, pid, blocked, later, address, exitCode, cause, attempt, late, host, sent, "
     "tries, priority, perSecond, by, seen by, seenBy, until, roles, slots, runID, jobID, lastRun, "
     "lastSent, lastRefused, oldest of all, uniqueKey, worker, repeat, used, lastUsed, most, names"
 )
@@ -584,8 +584,10 @@ def _shared(natural: Sequence[int], long: Sequence[int], least: Sequence[int], w
     """Return column widths: the long columns share the remaining space, the shortest first."""
     widths = list(natural)
     room = width - _total([0 if at in long else each for at, each in enumerate(natural)])
+    rest = sum(least[at] for at in long)
     for place, at in enumerate(sorted(long, key=lambda at: natural[at])):
-        widths[at] = max(min(natural[at], room // (len(long) - place)), least[at])
+        rest -= least[at]
+        widths[at] = max(min(natural[at], room // (len(long) - place), room - rest), least[at])
         room -= widths[at]
     return widths
 

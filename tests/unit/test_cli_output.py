@@ -234,7 +234,7 @@ ASKED: dict[tuple[str, ...], tuple[dict[str, list[dict[str, Any]]], tuple[str, .
     ("run", "list"): ({"ListRuns": [{"runs": [RUN]}]}, ("1234567", "lost", "17m ago", "7m30s")),
     ("failure", "list"): (
         {"ListFailures": [{"jobs": [], "runs": [FAILURES], "before": None, "runsBefore": None}] * 2},
-        ("timeout", "9", "1234567", "17m ago"),
+        ("timeout", "9", "0123456789abcdef", "17m ago"),
     ),
     ("failure", "show", "0123456789abcdef"): (
         {"ListFailures": [{"jobs": [], "runs": [FAILURES], "before": None, "runsBefore": None}] * 2},
@@ -653,6 +653,14 @@ def test_a_table_fits_the_narrowest_terminal(width: int) -> None:
     grid, left_out = fitted(Grid(keys, keys, [row]), width)
     assert sum(grid.widths()) + 2 * (len(grid.keys) - 1) <= width
     assert (grid.rows[0][0], "terminated" in grid.rows[0], "version" in left_out) == ("1234567", True, True)
+
+
+def test_a_short_name_leaves_a_long_text_its_least() -> None:
+    keys = ("state", "name", "what was wrong")
+    row = ("FAILED", "mail/receipt", "y" * 90)
+    for width in range(6 + 2 + 8 + 2 + len("what was wrong"), 60):
+        grid, left_out = fitted(Grid(keys, keys, [row]), width)
+        assert (sum(grid.widths()) + 2 * (len(grid.keys) - 1) <= width, left_out) == (True, []), width
 
 
 @given(
