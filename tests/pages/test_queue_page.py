@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Page, expect
 
+from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(start_site: StartSite) -> Site:
+    """Return a server whose clock a test moves."""
+    return await start_site(test_clock=True)
 
 
 async def test_a_name_has_its_counts_takers_limits_and_charts(site: Site, page: Page) -> None:
@@ -45,10 +53,12 @@ async def test_a_name_has_its_counts_takers_limits_and_charts(site: Site, page: 
     await expect(page.locator("#latest-runs tbody tr")).to_have_count(2)
     await expect(page.locator("#queued-jobs tbody tr")).to_have_count(1)
     await check(page)
+    await expect(page.locator('[data-series="depth"]')).to_have_attribute("data-empty", "")
     await site.server.depths.sample()
     await site.create("mail/a")
     await expect(page.locator('[data-series^="created"]')).to_have_attribute("data-sum", "4")
     await expect(page.locator('[data-series="depth"]')).to_have_attribute("data-sum", "1")
+    await expect(page.locator("[data-empty]")).to_have_count(0)
     await page.get_by_role("link", name="30d", exact=True).click()
     await expect(page.locator("#jobs-title")).to_have_text("Jobs per 4 hours")
     await expect(page.locator('[data-series^="created"]')).to_have_attribute("data-sum", "4")
@@ -78,3 +88,23 @@ async def test_a_name_without_jobs_and_one_that_is_none(site: Site, page: Page) 
     assert "Taken by no live worker." in await page.locator("#queue").inner_text()
     await check(page)
     assert (await page.request.get(f"{site.root}/ui/queue")).status == 400
+
+
+WIDTHS = """(chart) => {
+  const text = document.createElement("canvas").getContext("2d");
+  text.font = "12px system-ui, sans-serif";
+  return [chart.querySelector(".u-over").offsetLeft, text.measureText("1 min 40 s").width];
+}"""
+"""The room of a chart's labels, and what a long one takes."""
+
+
+async def test_labels_of_durations_have_room(site: Site, page: Page) -> None:
+    await site.create("mail/a")
+    job = await site.take("mail/a")
+    await site.ask("AdvanceClock", seconds=100)
+    await site.ask("FinishJob", jobID=job["jobID"], runID=job["runID"])
+    await site.open(page, "ui/queue?name=mail/a")
+    chart = page.locator('[data-series^="took_p50"]')
+    await expect(chart).to_have_attribute("data-points", "60")
+    room, needed = await chart.evaluate(WIDTHS)
+    assert room > needed + 15, "a label, its tick and its gap"

@@ -31,15 +31,16 @@
   }
 
   const COUNTS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7, 1e8, 1e9];
-  const SPANS = [1e-3, 5e-3, 0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000];
+  const SPANS = [1e-3, 5e-3, 0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400, 172800];
   const TIP_PX = 12;
   const figure = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3 });
   const count = new Intl.NumberFormat();
 
   // Durations as on the pages: two units at most.
   function duration(seconds) {
+    if (seconds && seconds < 1) return `${figure.format(seconds * 1000)} ms`;
     if (seconds < 60) return `${figure.format(seconds)} s`;
-    const [size, unit, rest, below] = seconds < 3600 ? [60, "min", 1, "s"] : [3600, "h", 60, "min"];
+    const [size, unit, rest, below] = seconds < 3600 ? [60, "min", 1, "s"] : seconds < DAY_S ? [3600, "h", 60, "min"] : [DAY_S, "d", 3600, "h"];
     const left = Math.floor((seconds % size) / rest);
     return `${Math.floor(seconds / size)} ${unit}${left ? ` ${left} ${below}` : ""}`;
   }
@@ -88,6 +89,20 @@
     return answer.ok ? answer.json() : null;
   }
 
+  // The labels of an axis are as wide as the longest, and without data there is none but 0.
+  const TICK_PX = 24;
+
+  function room(chart, labels, index) {
+    if (!labels) return TICK_PX;
+    chart.ctx.font = chart.axes[index].font[0];
+    const widths = labels.map((label) => chart.ctx.measureText(label).width / devicePixelRatio);
+    return Math.ceil(Math.max(...widths)) + TICK_PX;
+  }
+
+  function isEmpty(data) {
+    return data.slice(1).every((values) => values.every((value) => !value));
+  }
+
   function plot(place, data) {
     const series = place.dataset.series.split(" ");
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
@@ -101,7 +116,8 @@
       axes: [
         { ...axis, values: moments, space: 70 },
         {
-          ...axis, size: "seconds" in place.dataset ? 84 : 60, values: (_, splits) => splits.map((value) => said(place, value)),
+          ...axis, size: room,
+          values: (chart, splits) => splits.map((value) => (value && isEmpty(chart.data) ? "" : said(place, value))),
           ...("seconds" in place.dataset ? { incrs: SPANS } : { incrs: COUNTS }),
         },
       ],
@@ -123,6 +139,7 @@
 
   function draw(place, found) {
     const data = [found.at, ...place.dataset.series.split(" ").map((name) => found[name])];
+    place.toggleAttribute("data-empty", isEmpty(data));
     if (drawn.has(place)) drawn.get(place).setData(data);
     else plot(place, data);
     place.dataset.points = data[0].length;
