@@ -131,6 +131,7 @@ _SHORT = re.compile(
     re.ASCII,
 )
 _LONG = re.compile(r"\+ ?(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
@@ -200,8 +201,20 @@ def offset_seconds_of(text: str) -> float | None:
     return -seconds if seconds is not None and text.startswith("-") else seconds
 
 
+def span(seconds: float) -> str:
+    """Return a duration as people read it, in at most two units: ``1 h 5 min``, ``12 ms``."""
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    remaining, parts = round(seconds), []
+    for size, unit in _UNITS:
+        count, remaining = divmod(remaining, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
 def duration_text(seconds: float) -> str:
-    """Return a duration as text, such as ``1h30m`` or ``2.5s``."""
+    """Return a duration as it is typed, such as ``1h30m`` or ``2.5s``."""
     whole, rest = divmod(round(seconds, 3), 60)
     hours, minutes = divmod(int(whole), 60)
     parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else "", f"{rest:g}s" if rest else ""]

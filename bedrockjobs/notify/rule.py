@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from bedrockjobs.base.clock import duration_text, moment_of, timestamp
+from bedrockjobs.base.clock import moment_of, span, timestamp
 from bedrockjobs.base.glob import glob
 from bedrockjobs.base.vocabulary import CONDITIONS, OVER
 from bedrockjobs.commands import RuleReply
@@ -120,7 +120,7 @@ def _waiting(rule: RuleReply, snapshot: QueueSnapshot, groups: Iterable[QueuedGr
                 oldest[group.name] = group
     waiting = {}
     for group in sorted(oldest.values(), key=lambda one: one.oldest)[:CONDITIONS_MAX]:
-        text = f"its oldest ready job has waited for {duration_text(age_s(group.oldest, snapshot.held.now))}"
+        text = f"its oldest ready job has waited for {span(age_s(group.oldest, snapshot.held.now))}"
         if not _takers(snapshot, group):
             text = f"{text}: {snapshot.held.takers.why_none_eligible(group.name, need_of(group.lane))}"
         waiting[group.name] = text

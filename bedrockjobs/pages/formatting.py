@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bedrockjobs.base.clock import days_text, duration_text, moment_of
+from bedrockjobs.base.clock import days_text, duration_text, moment_of, span
 from bedrockjobs.base.fingerprints import line_of, split_frames
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import called
@@ -102,8 +102,6 @@ _STAMP = re.compile(
 )
 """A timestamp in a sentence of the server; free-form reasons rarely match."""
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
 
 class Spelled(str):
     """A JSON number in its original spelling."""
@@ -124,18 +122,6 @@ def moments(sentence: str) -> list[str]:
 def runs_only_if_triggered(timestamp: str) -> bool:
     """Return whether a next run is the end of time: the job runs only when triggered."""
     return timestamp >= "9999"
-
-
-def span(seconds: float) -> str:
-    """Return a duration in at most two units: 1 h 5 min."""
-    if seconds < 1:
-        return f"{round(seconds * 1000)} ms"
-    remaining, parts = round(seconds), []
-    for size, unit in _UNITS:
-        count, remaining = divmod(remaining, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
 
 
 def lasted(start: str, end: str) -> str:

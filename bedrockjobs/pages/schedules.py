@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.clock import moment_of
+from bedrockjobs.base.clock import moment_of, span
 from bedrockjobs.base.config import TICK_ROWS_MAX
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.glob import literal
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages import ticks as days
-from bedrockjobs.pages.formatting import hidden_options, option_text, span
+from bedrockjobs.pages.formatting import hidden_options, option_text
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.pages.ticks import (
     cells,

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bedrockjobs.base.clock import duration_text, moment_of
+from bedrockjobs.base.clock import moment_of, span
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.delivery import delivery_of
@@ -253,7 +253,7 @@ def _untaken(
         waiting = sorted(untaken.values(), key=lambda one: one.since or now)
         for one in waiting[:PROBLEMS_MAX]:
             age = age_s(one.since, now)
-            waited = f", due for {duration_text(age)}" if age else ""
+            waited = f", due for {span(age)}" if age else ""
             text = f"no worker takes {short(one.name)}{waited}{_why_none(held, one.name, one.need)}"
             kind = "own command" if takers.is_requested(one.name, one.need) else "no worker"
             troubles.append(_problem(kind, one.jobs, text, name=one.name, since=one.since))
@@ -287,7 +287,7 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
     waited = age_s(totals.oldest, held.now)
     if waited <= LATE_S:
         return []
-    text = f"the oldest ready job has waited for {duration_text(waited)}"
+    text = f"the oldest ready job has waited for {span(waited)}"
     return [_problem("late", totals.ready, text, since=totals.oldest)]
 
 
@@ -303,7 +303,7 @@ def _blocked(held: Held, waiting: Mapping[str, tuple[int, str]]) -> list[Trouble
             else:
                 text += f"lock {short(lock)}"
                 text += f", which job {holders.first} holds" if held.may_name_all else ""
-            text += f", the oldest for {duration_text(waited)}"
+            text += f", the oldest for {span(waited)}"
             troubles.append(_problem("blocked", count, text, name=lock, since=since))
     return troubles[:PROBLEMS_MAX]
 

@@ -47,7 +47,7 @@ async def test_a_name_that_nobody_takes_is_told_once_and_when_it_is_over(site: S
     (rule,) = (await site.ok("ListRules"))["rules"]
     assert list(rule["conditions"]) == ["no worker"]
     event = (await site.ok("Events", limit=1000))["events"][-1]
-    assert event["detail"].startswith("its oldest ready job has waited for 5m")
+    assert event["detail"].startswith("its oldest ready job has waited for 5 min")
     for _ in range(2):
         await site.take("mail/a")
     await watch(site)

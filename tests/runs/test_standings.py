@@ -323,8 +323,8 @@ async def test_what_waits_for_long_is_told(site: Site) -> None:
     await site.beat(names=["*"])
     problems = (await site.ok("Overview"))["problems"]
     assert [(one["kind"], one["detail"]) for one in problems] == [
-        ("late", "the oldest ready job has waited for 6m40s"),
-        ("blocked", "1 job waits for the lock disk, which job 1 holds, the oldest for 6m40s"),
+        ("late", "the oldest ready job has waited for 6 min 40 s"),
+        ("blocked", "1 job waits for the lock disk, which job 1 holds, the oldest for 6 min 40 s"),
     ]
 
 

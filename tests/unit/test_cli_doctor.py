@@ -209,7 +209,7 @@ def test_a_worker_that_is_drained_is_a_warning(told: Ask) -> None:
 
 
 def test_counts_come_first_and_then_what_is_wrong_with_jobs(told: Ask) -> None:
-    late = problem("late", "the oldest ready job has waited for 6m40s")
+    late = problem("late", "the oldest ready job has waited for 6 min 40 s")
     counts, found = told("jobs", late, ready=10_000, failed=2, more=["ready"])
     assert counts["finding"] == (
         "10,000 or more ready, 0 later, 0 running, 0 paused, 0 blocked, 0 mocked, 2 failed"
