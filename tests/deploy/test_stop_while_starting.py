@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import examples
+
 DEADLINE_S = 30
 
 HANGING = """
@@ -30,7 +32,7 @@ sys.exit(server.run_server(Settings(port=0, database=sys.argv[1], wal_bytes=0, b
 """
 
 
-@pytest.mark.parametrize("how_far", ["opening", "opened"])
+@pytest.mark.parametrize("how_far", ["opened", "opening"][: examples(1, night=2)])
 def test_it_ends_though_threads_were_begun(tmp_path: Path, how_far: str) -> None:
     command = [sys.executable, "-c", HANGING, str(tmp_path / "jobs.db"), how_far]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

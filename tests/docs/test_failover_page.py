@@ -16,6 +16,7 @@ import pytest
 from tests.cli import warm
 from tests.cli.live_server import clean_environment
 from tests.docs.sessions import alike, steps
+from tests.effort import PROFILE
 from tests.postgresql.cluster import quiet_port
 from tests.postgresql.pair import Pair, pair
 
@@ -134,6 +135,7 @@ def test_the_page_is_what_happens(tmp_path: Path) -> None:
         assert player.play(PAGE.read_text()) >= 9
 
 
+@pytest.mark.skipif(PROFILE != "random", reason="the control, with databases of its own: at night only")
 def test_a_page_on_which_nobody_promotes_fails(tmp_path: Path) -> None:
     """The control: without the standby's promotion, the page fails."""
     page = PAGE.read_text().replace("SELECT pg_promote()", "SELECT true")

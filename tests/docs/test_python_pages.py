@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +56,29 @@ def run(player: Player, folder: Path, program: str) -> list[object]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+UNDER_TEST = """
+import sys, pytest
+plugins = ["-p", "bedrockjobs.pytest_plugin", "-p", "no:cacheprovider"]
+sys.exit(pytest.main(["-q", *plugins, *sys.argv[1:], "--rootdir=.", "."]))
+"""
+
+
+def under_test(folder: Path, *options: str) -> str:
+    """Run the tests in a folder, which pass; return what pytest prints."""
+    (folder / "asks.py").write_text(UNDER_TEST)
+    done = subprocess.run(
+        [warm.program("python"), "asks.py", *options],
+        cwd=folder,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # the plugins of others take long to load
+        timeout=4 * DEADLINE_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_the_page_on_the_client(player: Player) -> None:
     assert player.play(HOW_TO / "python-client.md") == 2
 
@@ -66,11 +88,7 @@ def test_the_page_on_tests(tmp_path: Path) -> None:
     page = (HOW_TO / "test-an-application.md").read_text()
     for name, text in FILES.findall(page):
         (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "."]
-    done = subprocess.run(
-        command, cwd=tmp_path, timeout=4 * DEADLINE_S, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout
+    assert "4 passed" in under_test(tmp_path, "-p", "pytest_asyncio", "-o", "asyncio_mode=auto")
     wrong = (
         "from bedrockjobs.testing import capture\nfrom shop import order, send_mail\n"
         "with capture() as jobs:\n    order('Emma', 'ann@example.com')\n"
@@ -85,10 +103,6 @@ def test_the_page_on_tests(tmp_path: Path) -> None:
 
 
 SHOP = ROOT / "examples/shop"
-UNDER_TEST = """
-import sys, pytest
-sys.exit(pytest.main(["-q", "-p", "bedrockjobs.pytest_plugin", "-p", "no:cacheprovider", "--rootdir=.", "."]))
-"""
 
 
 def test_the_example_shop(player: Player, tmp_path: Path) -> None:
@@ -98,17 +112,7 @@ def test_the_example_shop(player: Player, tmp_path: Path) -> None:
     for name, text in FILES.findall((HOW_TO / "from-celery.md").read_text()):
         with (folder / name).open("a") as file:
             file.write(f"{text}\n\n")
-    (folder / "asks.py").write_text(UNDER_TEST)
-    done = subprocess.run(
-        [warm.program("python"), "asks.py"],
-        cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # the plugins of others take long to load
-        timeout=4 * DEADLINE_S,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, "6 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "6 passed" in under_test(folder)
     with worker(player, folder, "shop.jobs"):
         assert player.play(folder / "README.md") == 5
 

@@ -12,6 +12,7 @@ from cli_fake import FakeServer, fake_server, run, sent
 
 from bedrockjobs.cli.import_ import import_
 from bedrockjobs.definitions import read
+from tests.effort import crossed
 
 NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": ["a"]}
 
@@ -183,11 +184,18 @@ def test_a_file_without_any_schedule_changes_nothing(server: FakeServer, folder:
     assert not Path("new.toml").exists()
 
 
-@pytest.mark.parametrize("kind", sorted(import_.commands))
-@pytest.mark.parametrize("text", ["[" * 50_000, "{" * 50_000, "a {" * 50_000, " " * 15_000_000], ids=range(4))
+HOSTILE = {
+    "lists": "[" * 50_000,
+    "objects": "{" * 50_000,
+    "blocks": "a {" * 50_000,
+    "blanks": " " * 15_000_000,
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), crossed(sorted(import_.commands), HOSTILE))
 def test_no_import_ends_in_a_traceback(server: FakeServer, folder: Path, kind: str, text: str) -> None:
     """Input that is too deep or too long gives an error message."""
-    Path("hostile").write_text(text)
+    Path("hostile").write_text(HOSTILE[text])
     result = run("import", kind, "hostile", "--apply", "--yes")
     assert result.exit_code in (1, 2)
     assert "Error: " in result.stderr

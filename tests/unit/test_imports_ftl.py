@@ -9,6 +9,7 @@ import pytest
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX, SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.imports import ftl
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
+from tests.effort import examples
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -377,12 +378,14 @@ def test_files_that_cannot_be_read_say_the_line(file: str, text: str, line: int)
         ftl.parse_ftl(text, file=file)
 
 
-def test_files_that_are_too_long() -> None:
-    """In characters, in words, in schedules."""
+def test_files_that_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In characters, in words (by day a fifth of them), in schedules."""
+    words = examples(IMPORT_TOKENS_MAX // 5, night=IMPORT_TOKENS_MAX)
+    monkeypatch.setattr(f"{ftl.__name__}.IMPORT_TOKENS_MAX", words)
     with pytest.raises(Unreadable, match=f"at most {SCHEDULE_FILE_CHARS_MAX} characters"):
         ftl.parse_ftl(" " * (SCHEDULE_FILE_CHARS_MAX + 1))
-    with pytest.raises(Unreadable, match=f"line 1: expected at most {IMPORT_TOKENS_MAX} words"):
-        ftl.parse_ftl(";" * (IMPORT_TOKENS_MAX + 1), file="a.go")
+    with pytest.raises(Unreadable, match=f"line 1: expected at most {words} words"):
+        ftl.parse_ftl(";" * (words + 1), file="a.go")
     many = "@Cron fun a(){}\n" * (SCHEDULES_PER_SYNC_MAX + 1)
     with pytest.raises(Unreadable, match=f"at most {SCHEDULES_PER_SYNC_MAX} schedules"):
         ftl.parse_ftl(many)

@@ -216,7 +216,7 @@ def texts(kind: str) -> st.SearchStrategy[str]:
 def test_a_reader_reads_or_says_why_not(kind: str) -> None:
     """For any text."""
 
-    @settings(max_examples=examples(50, night=5_000), deadline=None)
+    @settings(max_examples=examples(25, night=5_000), deadline=None)
     @given(texts(kind))
     def check(text: str) -> None:
         try:
@@ -298,7 +298,7 @@ def test_definitions_are_read_or_say_why_not(form: Format) -> None:
     """In each of the three formats."""
     piece: Any = st.one_of(st.sampled_from(DEFINITIONS[form]), st.sampled_from(COMMON), st.text(max_size=3))
 
-    @settings(max_examples=examples(50, night=5_000), deadline=None)
+    @settings(max_examples=examples(25, night=5_000), deadline=None)
     @given(st.lists(piece, max_size=25).map("".join))
     def check(text: str) -> None:
         try:

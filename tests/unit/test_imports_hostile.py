@@ -14,13 +14,13 @@ from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci,
 from tests.effort import examples
 from tests.pace import slowness
 
-SHORTER = examples(4, night=1)
+SHORTER = examples(8, night=1)
 """By day texts are so many times shorter."""
 
 LENGTH = SCHEDULE_FILE_CHARS_MAX // 8 // SHORTER
 SECONDS_MAX = 5.0 / SHORTER**0.5
 """CPU time of the worst text, with a wide margin; quadratic work would take many times as long. By day it is
-half of that at night, not a quarter: some texts consist of a fixed number of schedules."""
+more than an eighth of that at night: some texts consist of a fixed number of schedules."""
 
 
 def fill(piece: str) -> str:

@@ -27,7 +27,7 @@ from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import next_moment
 from tests.effort import examples
 
-EXPRESSIONS = examples(1_000, night=10_000)
+EXPRESSIONS = examples(400, night=10_000)
 TICKS = 3
 NOW = datetime(2026, 11, 21, 12, 30, 5, tzinfo=UTC)
 DAYS = 800

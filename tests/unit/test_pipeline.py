@@ -15,6 +15,7 @@ from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.waiters import Waiter
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
+from tests.effort import examples
 
 SMALL = Settings(body_bytes_max=1_024, headers_max=8, pipelined_max=4)
 
@@ -131,7 +132,7 @@ whole_requests = st.lists(st.sampled_from(list(REQUESTS)), max_size=12)
     st.lists(st.integers(0, 1_000), max_size=6),
     st.booleans(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, night=400), deadline=None)
 def test_however_it_is_cut(chosen: list[bytes], cuts: list[int], at_once: bool) -> None:
     data = b"".join(chosen)
     expected = run([data], at_once=at_once)
@@ -140,7 +141,7 @@ def test_however_it_is_cut(chosen: list[bytes], cuts: list[int], at_once: bool) 
 
 
 @given(whole_requests, st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150, night=400), deadline=None)
 def test_outcomes_in_any_order_give_the_same_answers(kinds: list[str], data: st.DataObject) -> None:
     pieces = [b"".join(REQUESTS[kind] for kind in kinds)]
     chosen = run(pieces, lambda count: data.draw(st.integers(0, count - 1)))

@@ -25,6 +25,7 @@ from bedrockjobs.store import schema
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import Views, find, queues, render, states
 from bedrockjobs.views.states import Families
+from tests.effort import crossed
 from tests.views.table import AT, Table
 
 NAMES = ("a", "a/b", "a/b/c", "a/x", "b", "b/a", "mail/1", "mail/12", "mail/2", "x/a")
@@ -91,8 +92,7 @@ async def walked(page: Callable[..., Awaitable[Any]], rows: str, **asked: Any) -
     raise AssertionError("it goes on and on")
 
 
-@pytest.mark.parametrize("patterns", SCOPES)
-@pytest.mark.parametrize("wanted", [None, "a/*", "*a", "mail/1"])
+@pytest.mark.parametrize(("patterns", "wanted"), crossed(SCOPES, [None, "a/*", "*a", "mail/1"]))
 async def test_searches_find_what_is_seen(
     filled: Open, patterns: list[str], wanted: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,8 +115,7 @@ async def test_searches_find_what_is_seen(
         assert await mine.names(typed, 5) == await theirs.names(typed, 5)
 
 
-@pytest.mark.parametrize("patterns", SCOPES)
-@pytest.mark.parametrize("wanted", [None, "a/*", "*a"])
+@pytest.mark.parametrize(("patterns", "wanted"), crossed(SCOPES, [None, "a/*", "*a"]))
 async def test_lists_show_what_is_seen(filled: Open, patterns: list[str], wanted: str | None) -> None:
     scope = Scope(patterns)
     whole, left = await filled("whole", None), await filled("left", scope)

@@ -29,6 +29,7 @@ from bedrockjobs.commands import (
     Status,
 )
 from bedrockjobs.server import Server
+from tests.cli import warm
 from tests.worker.fake_server import DEADLINE_S
 from tests.worker.test_command_line import exit_status, logged, program
 
@@ -90,10 +91,12 @@ async def test_output_arrives_as_it_was_printed(tmp_path, caplog):
 async def test_work_over_a_unix_socket(tmp_path):
     """The command can use the address that it is given."""
     path = tmp_path / "s"
-    script = '"$0" -m bedrockjobs job create Bar --server "$BEDROCK_SERVER"'
+    script = '"$0" job create Bar --server "$BEDROCK_SERVER"'
     async with serving(tmp_path, unix=str(path)), AsyncClient(f"unix:{path}") as client:
         await client.call(CreateJob(name="Foo"))
-        agent = agent_for(f"unix:{tmp_path}/none,unix:{path}", script, sys.executable, burst=True)
+        agent = agent_for(
+            f"unix:{tmp_path}/none,unix:{path}", script, warm.program("bedrockjobs"), burst=True
+        )
         async with asyncio.timeout(DEADLINE_S):
             assert await agent.run_until_stopped() == 0
         assert [job.name for job in (await client.call(ListJobs())).jobs] == ["Bar"]

@@ -21,6 +21,7 @@ from bedrockjobs import WorkflowFailed
 from bedrockjobs.client import AsyncClient, addresses_of
 from bedrockjobs.commands import CreateJob, CreateToken, ListJobs, ListRuns, ReadOutput
 from tests.certificates import Authority
+from tests.cli import warm
 from tests.worker import workflow_jobs
 from tests.worker.conftest import agent_at_work
 from tests.worker.fake_server import DEADLINE_S, FakeServer
@@ -51,14 +52,14 @@ async def worked(agent: Agent) -> int:
 
 async def test_jobs_are_done_over_tls_and_commands_can_use_the_server(tmp_path, authority):
     """Its command talks to the server that its job came from: the address and the signers are known."""
-    script = '"$0" -m bedrockjobs job create Bar'
+    script = '"$0" job create Bar'
     async with serving(tmp_path, **authority.serving()) as server:
         where = f"https://localhost:{server.port}"
         async with AsyncClient(where, ca=authority.ca) as client:
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
             options = WorkerOptions(
                 names=("Foo*",),
-                argv=("sh", "-c", script, sys.executable),
+                argv=("sh", "-c", script, warm.program("bedrockjobs")),
                 servers=addresses_of(where),
                 ca=authority.ca,
                 burst=True,
@@ -124,7 +125,7 @@ async def test_a_command_gets_the_token_of_its_run(tmp_path, authority, token_fi
 async def test_a_command_reports_and_has_children_with_it_and_does_nothing_else(tmp_path, monkeypatch):
     """The worker's own token is of the role that work needs; the command has that of its run by itself."""
     script = """
-        alias call='"$0" -m bedrockjobs call'
+        alias call='"$0" call'
         call UpdateJob jobID=$BEDROCK_JOB_ID progress='{"percent":40}' || exit 3
         call CreateJob name=Child parentJobID=$BEDROCK_JOB_ID || exit 4
         call CreateJob name=Other; test $? = 5 || exit 6
@@ -140,7 +141,7 @@ async def test_a_command_reports_and_has_children_with_it_and_does_nothing_else(
             job_id = (await client.call(CreateJob(name="Foo"))).job_id
             options = WorkerOptions(
                 names=("Foo",),
-                argv=("sh", "-c", script, sys.executable),
+                argv=("sh", "-c", script, warm.program("bedrockjobs")),
                 servers=addresses_of(where),
                 burst=True,
                 env={"PYTHONPATH": os.pathsep.join(sys.path)},

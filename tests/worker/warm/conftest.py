@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from itertools import cycle
 from pathlib import Path
 
 import pytest
+
+from tests.effort import PROFILE
 
 HEAD = """
 import json, os, signal, subprocess, sys, threading, time
@@ -66,10 +69,15 @@ def write(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.fixture(params=WAYS)
-def way(request):
-    """Return the options of one way."""
-    return WAYS[request.param]
+_others = cycle(name for name in WAYS if name != "reused")
+
+
+def pytest_generate_tests(metafunc):
+    """Run a test in each way at night; by day in the usual one, and in one of the others in turn."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "way" in metafunc.fixturenames and not any("way" in mark.args[0] for mark in marks):
+        names = WAYS if PROFILE == "random" else [next(_others), "reused"]
+        metafunc.parametrize("way", [WAYS[name] for name in names], ids=names)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from bedrock_worker import hooks
 from bedrock_worker.policy.python_module import BadModule, load
 
+from tests.effort import crossed
 from tests.worker.conftest import until
 from tests.worker.warm.conftest import HEAD, WAYS, outcomes
 
@@ -119,20 +120,20 @@ async def test_a_lifespan_that_cannot_be_opened_fails_the_run(ran, write, way):
     assert set(notes()) == {"opens first Foo", "closes first"}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("do", "ends"),
-    [
-        ("(asyncio_run(later()))", ["inner ends", "outer ends"]),
-        ("raise Retry", ["outer saw Retry"]),
-        ("1 / 0", ["outer saw ZeroDivisionError"]),
-    ],
-)
-async def test_middleware_surrounds_each_run(ran, write, way, do, ends):
+ENDS = {
+    "(asyncio_run(later()))": ["inner ends", "outer ends"],
+    "raise Retry": ["outer saw Retry"],
+    "1 / 0": ["outer saw ZeroDivisionError"],
+}
+"""What middleware notes at the end of a function."""
+
+
+@pytest.mark.parametrize(("way", "do"), crossed(WAYS, ENDS))
+async def test_middleware_surrounds_each_run(ran, write, way, do):
     text = MIDDLEWARE + "\nimport asyncio\nasyncio_run = asyncio.run\n"
     await ran(WAYS[way], do, do, module=write(text))
     runs = ["runs"] if "later" in do else []
-    assert notes() == ["outer Foo 1 True", "inner", *runs, *ends] * 2
+    assert notes() == ["outer Foo 1 True", "inner", *runs, *ENDS[do]] * 2
 
 
 async def test_middleware_may_handle_an_exception(ran, write):

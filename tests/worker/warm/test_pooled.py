@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from bedrock_worker.run.template import RESULT_BYTES_MAX
 
+from tests.effort import crossed
 from tests.worker.conftest import gone, until
 from tests.worker.test_command_line import program
 from tests.worker.warm.conftest import HEAD, WAYS, imports, outcomes
@@ -190,8 +191,9 @@ SAY = (
 """What finds the handle that a process has for the end of a run, and writes there."""
 
 
-@pytest.mark.parametrize("before", [("pass",), ()], ids=["later", "first"])
-@pytest.mark.parametrize("word", ["b'no'", 'b\'{"done": "x"}\'', "b'[]'", "b'{'"])
+@pytest.mark.parametrize(
+    ("before", "word"), crossed([("pass",), ()], ["b'no'", "b'[]'", 'b\'{"done": "x"}\'', "b'{'"])
+)
 async def test_a_function_that_writes_to_the_worker_itself_is_ended(ran, word, before):
     found = await ran(REUSED, *before, f"{SAY % word} time.sleep(99)", '({"runs": runs})')
     assert outcomes(found)[len(before) :] == [("FailJob", 137, None), ("FinishJob", 0, {"runs": 1})]
@@ -266,10 +268,11 @@ READS = [
 ]
 
 
-@pytest.mark.parametrize("read", READS)
-async def test_each_run_reads_its_own_job_from_the_beginning(ran, read):
-    found = await ran(REUSED, *[f'({{"job": json.loads({read})["jobID"]}})' for _ in range(3)])
-    assert [given["data"]["job"] for _, given in found] == [1, 2, 3]
+async def test_each_run_reads_its_own_job_from_the_beginning(ran):
+    reads = [read for read in READS for _ in range(3)]
+    found = await ran(REUSED, *[f'({{"job": json.loads({read})["jobID"]}})' for read in reads])
+    jobs = [(read, given["data"]["job"]) for read, (_, given) in zip(reads, found, strict=True)]
+    assert jobs == [(read, number) for number, read in enumerate(reads, 1)]
 
 
 async def test_a_connection_of_asyncio_is_kept_from_run_to_run(ran, server, write):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.effort import examples
+from tests.effort import PROFILE, crossed
 from tests.worker.warm.conftest import HEAD, WAYS, outcomes
 
 SEEN = """
@@ -105,25 +105,25 @@ thread = threading.Thread(target=len, args=("",)); thread.start(); thread.join()
 """What a module does on import."""
 
 
-@pytest.mark.parametrize("does", MODULES)
-async def test_what_a_module_does_on_import_is_the_same_in_each_way(server, ran, write, does):
+@pytest.mark.parametrize(("does", "way"), crossed(MODULES, [name for name in ALL_WAYS if name != "spawn"]))
+async def test_what_a_module_does_on_import_is_the_same_in_each_way(server, ran, write, does, way):
     """In spite of it each run ends as with a new interpreter, and finds the same."""
     say = "" if does in ("closes stdout", "has no stdout") else "print('said') or "
     text = HEAD.replace("@job", f"{SEEN}\n{MODULES[does]}\n\n@job")
     found, said = {}, {}
-    for name, way in ALL_WAYS.items():
+    for name in ("spawn", way):
         before = len(server.reports)
-        await ran(way, *[f"({say}seen())"] * 2, module=write(in_way(name, text)), first=before + 1)
+        await ran(ALL_WAYS[name], *[f"({say}seen())"] * 2, module=write(in_way(name, text)), first=before + 1)
         reports = server.reports[before:]
         found[name] = outcomes([(report.verb, report.given) for report in reports])
         lines = [server.output.get(report.given["runID"], []) for report in reports]
         said[name] = [[text for stream, text in each if stream == "out"] for each in lines]
     first = found["spawn"][0]
     assert first[0] == ("FailJob" if "cannot be flushed" in does else "FinishJob"), first
-    of_loop = found.pop(ASYNC)
-    assert found == {name: [first] * 2 for name in WAYS}
-    assert without_loop(of_loop) == without_loop([first] * 2)
-    assert said == {name: [said["spawn"][0]] * 2 for name in ALL_WAYS}
+    shared = without_loop if way == ASYNC else list
+    assert found["spawn"] == [first] * 2
+    assert shared(found[way]) == shared([first] * 2)
+    assert said == {name: [said["spawn"][0]] * 2 for name in ("spawn", way)}
     assert said["spawn"][0] == (["said"] if say else [])
 
 
@@ -187,8 +187,9 @@ HARMLESS = {
 }
 """What is made good before the next run, in the same process."""
 
-SPAWNED_EACH = examples(4, night=1)
-"""With an interpreter for each run one deed in so many is done: there is no next run that it could meet."""
+BY_DAY = {"spawn": slice(0, None, 4), "fork": slice(0, None, 2), ASYNC: slice(1, None, 2)}
+"""The deeds by day in each way, all in the one that is left out. An interpreter for each run has no next run
+that they could meet."""
 
 INNOCENT = "(print('said') or print('said', file=sys.stderr) or {**seen(), 'pid': os.getpid()})"
 
@@ -198,10 +199,10 @@ async def test_what_a_run_does_to_its_process_meets_no_other(server, ran, write,
     """Each deed counts as done, and the run after it finds what the first one of all found."""
     text = in_way(way, HEAD.replace("@job", f"{SEEN}\n@job"))
     names = [*DEEDS, *HARMLESS]
-    if way == "spawn":
-        names = names[::SPAWNED_EACH]
+    if PROFILE != "random":
+        names = names[BY_DAY.get(way, slice(None))]
     if way == ASYNC:  # nothing shows the variables of C, and only children see them
-        names.remove("variables of C")
+        names = [name for name in names if name != "variables of C"]
     deeds = [do for name in names for do in ({**DEEDS, **HARMLESS}[name], INNOCENT)]
     if way == "spawn":  # they share nothing; it is to be seen that the deed itself is no failure
         deeds = [{**DEEDS, **HARMLESS}[name] for name in names]
