@@ -253,7 +253,7 @@ GROUPED = {"running_by_name", "failed_by_name", "failed_by_name_of_visible"}
 """Statements that add up by name what a limit bounds."""
 
 
-@pytest.fixture(params=["empty", "analyzed"])
+@pytest.fixture(scope="module", params=["empty", "analyzed"])
 def database(request: pytest.FixtureRequest) -> Iterator[sqlite3.Connection]:
     """Return a database of a new server, and one with jobs and statistics."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
