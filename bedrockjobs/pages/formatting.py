@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bedrockjobs.base.clock import days_text, duration_text, moment_of, span
+from bedrockjobs.base.clock import duration_text, moment_of, span
 from bedrockjobs.base.fingerprints import line_of, split_frames
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import called
@@ -124,6 +124,11 @@ def runs_only_if_triggered(timestamp: str) -> bool:
     return timestamp >= "9999"
 
 
+def range_text(typed: str) -> str:
+    """Return a range of time like ``15m`` as people read it, in its own unit: 15 min, 24 h."""
+    return f"{typed[:-1]} {'min' if typed[-1:] == 'm' else typed[-1:]}"
+
+
 def lasted(start: str, end: str) -> str:
     """Return the time between two timestamps; empty if either is empty."""
     if not start or not end:
@@ -215,6 +220,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "iso": iso,
     "moments": moments,
     "span": span,
+    "range": range_text,
     "number": number,
     "counted": counted,
     "shape": shape,
@@ -223,7 +229,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "kind": kind,
     "quoted": quoted,
     "breakable": breakable,
-    "days": days_text,
 }
 GLOBALS: dict[str, Any] = {
     "hold_pattern": HOLD_PATTERN,

@@ -20,7 +20,7 @@ async def test_every_limit_is_shown_with_what_is_there(site: Site, page: Page) -
     await page.get_by_role("link", name="Retention").click()
     rows = page.locator("[data-row]")
     await expect(rows).to_have_count(len(KEPT_KINDS) + 1)
-    for text in ("mail/*", "Runs", "30d", "1,000,000 bytes", "ada"):
+    for text in ("mail/*", "Runs", "30 d", "1,000,000 bytes", "ada"):
         await expect(rows.last).to_contain_text(text)
     await expect(rows.first).to_contain_text("the last 1,000,000")
     await check(page)

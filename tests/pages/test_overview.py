@@ -188,7 +188,7 @@ async def test_tiles_say_what_changed_within_an_hour(site: Site, page: Page) -> 
 
 @pytest.mark.parametrize(
     ("range_", "steps", "title"),
-    [("1h", 60, "Jobs a minute"), ("24h", 144, "Jobs per 10 minutes"), ("7d", 168, "Jobs an hour")],
+    [("1 h", 60, "Jobs a minute"), ("24 h", 144, "Jobs per 10 minutes"), ("7 d", 168, "Jobs an hour")],
 )
 async def test_charts_show_what_was_done(site: Site, page: Page, range_: str, steps: int, title: str) -> None:
     for number in range(3):

@@ -59,7 +59,7 @@ async def test_a_name_has_its_counts_takers_limits_and_charts(site: Site, page: 
     await expect(page.locator('[data-series^="created"]')).to_have_attribute("data-sum", "4")
     await expect(page.locator('[data-series="depth"]')).to_have_attribute("data-sum", "1")
     await expect(page.locator("[data-empty]")).to_have_count(0)
-    await page.get_by_role("link", name="30d", exact=True).click()
+    await page.get_by_role("link", name="30 d", exact=True).click()
     await expect(page.locator("#jobs-title")).to_have_text("Jobs per 4 hours")
     await expect(page.locator('[data-series^="created"]')).to_have_attribute("data-sum", "4")
 
