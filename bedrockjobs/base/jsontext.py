@@ -364,7 +364,8 @@ class Merging:
         Raises ValueError if the limit is exceeded.
         """
         self._count(len(target) + len(patch))
-        return self._merged(_decoded(_MEMBERS, target, "object"), _decoded(_MEMBERS, patch, "object"))
+        changes = _decoded(_MEMBERS, patch, "object")
+        return self._merged(_decoded(_MEMBERS, target, "object"), changes) if changes else target
 
     def _merged(self, target: dict[str, msgspec.Raw], patch: dict[str, msgspec.Raw]) -> str:
         parts: dict[str, msgspec.Raw | str] = {**target}
