@@ -35,10 +35,19 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**mine, **more}
 
 
-def start(database: Path, *arguments: str, stderr: int | None = None) -> Running:
+NO_MORE = ("--wal-bytes", "0", "--ballast-bytes", "0")
+"""No room on disk beforehand: to write it takes as long as the rest of a start."""
+
+
+def start(
+    database: Path, *arguments: str, stderr: int | None = None, room: tuple[str, ...] = NO_MORE
+) -> Running:
     """Start a server on a free port and wait until it listens."""
     process = subprocess.Popen(
-        [warm.program("bedrockjobs"), "serve", "--port", "0", "--database", str(database), *arguments],
+        [
+            *(warm.program("bedrockjobs"), "serve", "--port", "0", "--database", str(database)),
+            *(*room, *arguments),
+        ],
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

@@ -68,6 +68,7 @@ def service(folder: Path, *arguments: str, host: str = "127.0.0.1") -> Iterator[
         "serve",
         "--database",
         str(folder / "jobs.db"),
+        *("--wal-bytes", "0", "--ballast-bytes", "0"),
         *arguments,
     ]
     environment = _environment() | {

@@ -60,7 +60,7 @@ async def collector() -> AsyncIterator[Collector]:
 
 async def runs(path: Path) -> list[int]:
     """Run a job that succeeds within a trace and one that fails without one; return their runIDs."""
-    server = Server(Settings(database=str(path / "jobs.db"), port=0))
+    server = Server(Settings(database=str(path / "jobs.db"), port=0, wal_bytes=0, ballast_bytes=0))
     await server.start()
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         found = []

@@ -22,7 +22,7 @@ def test_the_sizes_of_the_files(tmp_path: Path) -> None:
         name: int(number) * UNITS[unit]
         for name, number, unit in re.findall(r"^\| `(jobs\.db[\w-]*)` \| (\d+) (\wiB) \|", page, re.MULTILINE)
     }
-    server = live_server.start(tmp_path / "jobs.db")
+    server = live_server.start(tmp_path / "jobs.db", room=())
     try:
         found = sizes(tmp_path)
     finally:

@@ -90,7 +90,9 @@ async def test_server_that_is_not_there(server, kind):
 
 async def test_unix_socket(tmp_path, kind):
     path = str(tmp_path / "s")
-    live = Server(Settings(port=0, database=str(tmp_path / "jobs.db"), unix=path, wal_bytes=0))
+    live = Server(
+        Settings(port=0, database=str(tmp_path / "jobs.db"), unix=path, wal_bytes=0, ballast_bytes=0)
+    )
     await live.start()
     try:
         assert live.where().endswith(f" and unix:{path}")

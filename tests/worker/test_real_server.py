@@ -37,7 +37,9 @@ from tests.worker.test_command_line import exit_status, logged, program
 @asynccontextmanager
 async def serving(folder, port=0, **more):
     """Run a server of one database."""
-    server = Server(Settings(port=port, database=str(folder / "jobs.db"), wal_bytes=0, **more))
+    server = Server(
+        Settings(port=port, database=str(folder / "jobs.db"), wal_bytes=0, ballast_bytes=0, **more)
+    )
     await server.start()
     try:
         yield server
