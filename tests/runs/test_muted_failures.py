@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from bedrockjobs.base.config import MUTED_RELEASES_MAX, MUTES_MAX
-from bedrockjobs.engine.handlers import failing
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 
@@ -100,18 +97,23 @@ async def test_other_names_are_not_muted_and_undo_ends_it(site: Site) -> None:
     assert [kind for kind in kinds if "muted" in kind] == ["muted", "unmuted"]
 
 
-async def test_what_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_as_many_as_there_may_be(site: Site) -> None:
     assert await site.refused("MuteFailures", fingerprint="a", until="2020-01-01") == (402, "Malformed until")
-    for number in range(MUTED_RELEASES_MAX + 1):
-        await site.ok("Heartbeat", worker=f"w{number}", version=f"1.{number}")
-    assert await site.refused("MuteFailures", fingerprint="a") == (429, "Too many releases")
-    monkeypatch.setattr(failing, "MUTES_MAX", 2)
-    for fingerprint in ("a", "b", "a"):
-        await site.ok("MuteFailures", fingerprint=fingerprint, until="1h")
-    assert await site.refused("MuteFailures", fingerprint="c", until="1h") == (429, "Too many mutes")
+    for number in range(MUTED_RELEASES_MAX):
+        await site.ok("Heartbeat", worker=f"w{number}", version=f"1.{number}".ljust(100, "0"))
+    await site.create("mail/a")
+    await site.fail(await site.take("mail/a", "w0"), error="no disk 7")
+    fingerprint = await mute(site)
+    for number in range(1, MUTES_MAX):
+        await site.ok("MuteFailures", fingerprint=f"{number}", until="1h" if number < 2 else "2h")
+    assert await site.refused("MuteFailures", fingerprint="b") == (429, "Too many mutes")
+    await site.ok("MuteFailures", fingerprint=fingerprint)
+    await fail(site, worker=f"w{MUTED_RELEASES_MAX - 1}")
+    assert ((await group(site))["trend"], await unseen(site)) == ("muted", 0)
+    await site.ok("Heartbeat", worker="w", version="2.0")
+    assert await site.refused("MuteFailures", fingerprint=fingerprint) == (429, "Too many releases")
     await site.later(3_600)
-    await site.ok("MuteFailures", fingerprint="c", until="1h")
-    assert MUTES_MAX == 1_000
+    await site.ok("MuteFailures", fingerprint="b", until="2h")
 
 
 async def test_within_a_scope(site: Site) -> None:
