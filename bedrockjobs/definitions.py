@@ -294,7 +294,7 @@ def read(text: str, form: Format, file: str) -> Definitions:
 
 
 def document_of(text: str, form: Format, file: str) -> Any:
-    """Parse a file whose contents JSON can represent; raises BadDefinitions."""
+    """Parse a file; raises BadDefinitions, also for values that JSON cannot represent."""
     return _parsed_and_checked(text, form, file).value
 
 

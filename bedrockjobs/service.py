@@ -120,7 +120,7 @@ class Service:
 
     @property
     def begins(self) -> bool:
-        """Return whether pending commands should have this turn of the event loop for themselves."""
+        """Return whether a transaction is about to begin: long work should then yield to the event loop."""
         return self._dispatcher.begins
 
     @property

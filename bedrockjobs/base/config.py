@@ -80,7 +80,7 @@ MERGE_BYTES_MAX = 32 * 1024 * 1024
 up to 3 ns a byte. The limit allows four levels of the largest data."""
 
 JSON_CONTAINERS_MAX = 500_000
-"""Objects and arrays in data: their nesting is counted one by one, 30 ms for this many."""
+"""Maximum number of objects and arrays in data: checking the nesting of this many takes 30 ms."""
 
 JSON_HUGE_NUMBERS_MAX = 10_000
 """Numbers in data with an exponent of three digits or more: each is checked against the range of a double."""

@@ -300,7 +300,7 @@ _CHECKS = {
     "own command": "workers",
     "drained": "workers",
 }
-"""The check of each kind of problem; other kinds concern jobs."""
+"""The check under which each kind of problem is reported; kinds not listed here belong to ``jobs``."""
 
 _ADVICE = {
     "disk low": "make room",

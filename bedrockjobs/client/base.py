@@ -236,7 +236,7 @@ WAIT_MS = min(30_000, WAIT_MS_MAX)
 WaitStep = Command[Any] | float
 """A command to send, or seconds to pause."""
 StepOutcome = Reply | CommandError | float
-"""The reply or error of a step; ignored after a pause."""
+"""What answers a ``WaitStep``: the reply or error of its command; after a pause, a number to ignore."""
 
 
 class OwnRun(NamedTuple):

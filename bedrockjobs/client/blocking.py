@@ -202,9 +202,9 @@ _made: tuple[tuple[int, tuple[str | None, ...]], Client] | None = None
 def shared_client() -> Client:
     """Return the process's client for the server that the environment names; threads share it.
 
-    After a fork or a change of the environment it is a new one. It need not be closed. Raises InvalidArgument
-    for an invalid environment. A run that shares its process with others has its own if it has a token; it is
-    closed with the run.
+    After a fork or a change of the environment, it returns a new client. The caller need not close it. If
+    several runs share the process, each run with a run token gets a client of its own, which is closed when
+    the run ends. Raises InvalidArgument for an invalid environment.
     """
     global _made
     own = run_variables.get()

@@ -102,7 +102,7 @@ class Parameters(Wire):
     spliced: ClassVar[frozenset[str]] = frozenset()
     """The parameters (wire names) whose JSON is kept as text."""
     emptied: ClassVar[frozenset[str]] = frozenset()
-    """The fields that an empty text resets: they are set, to None."""
+    """The fields that an empty text clears: each then counts as given, with the value None."""
     refusals: ClassVar[Sequence[Refusal]] = ()
     """Refusals specific to these parameters; those of base classes are inherited, see ``all_refusals``."""
 

@@ -138,7 +138,7 @@ class TickReply(Reply):
     count: int
     outcome: str
     reason: str = Field(
-        description="Why they were skipped; of a tick that ran, what a clock change did to it, else empty."
+        description="Why ticks were skipped; of a tick that ran, what a clock change did to it, else empty."
     )
     late: int
     run_id: int

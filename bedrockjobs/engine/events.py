@@ -131,7 +131,7 @@ class TicksEntered(NamedTuple):
     ticks: int
     late_s: int
     reason: str = ""
-    """Why they were skipped."""
+    """Why the ticks were skipped; of a tick that ran, what a clock change did to it, else empty."""
 
 
 class WorkerAsked(NamedTuple):
@@ -168,7 +168,7 @@ class TokensChanged(NamedTuple):
     tokens: tuple[TokenRow, ...]
     logins: tuple[LoginRow, ...]
     elsewhere: bool = False
-    """Whether they were changed by another server or by break-glass access."""
+    """Whether the tokens or logins were changed by another server or by break-glass access."""
 
 
 class RulesChanged(NamedTuple):

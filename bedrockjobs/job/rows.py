@@ -49,7 +49,7 @@ _WORDS = re.compile(r"(now)? ?(cmd|argv|url)? ?(?:lock (.+)|for (.+))?", re.DOTA
 
 
 class Lane(NamedTuple):
-    """A parsed lane."""
+    """The conditions for taking a queued job, parsed from its column ``lane``."""
 
     now: bool
     own: str
@@ -390,7 +390,7 @@ _WIDTH, _DATA = len(Job._fields), Job._fields.index("data")
 
 _REST = Job._fields.index("priority") + 1
 _PLAIN = Job("", 0, "", "", "")[_REST:]
-"""The fields after the priority in the row of a plain job."""
+"""The fields after the priority in the row of a job without options: their defaults."""
 
 
 def is_plain(job: Job) -> bool:

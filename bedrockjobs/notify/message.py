@@ -39,7 +39,7 @@ _WORDS = {
     "new address": "(token) was used from a new address",
     "message lost": "(rule) could not send its messages for a day",
 }
-"""The wording of each kind of event, after its name."""
+"""What a message says about each kind of event; the name of the job, worker, token or rule precedes it."""
 
 
 class NotifiedEvent(NamedTuple):

@@ -27,7 +27,7 @@ FORM_BYTES_MAX = 4_096
 """Maximum size of the form: a token and the path of the requested page."""
 
 TO_CHARS_MAX = 2_000
-"""Maximum length of that path; a longer one is ignored."""
+"""Maximum length of the path of the requested page; a longer one is ignored."""
 
 T = TypeVar("T")
 

@@ -118,7 +118,7 @@ class TLSSniffer:
     ) -> None:
         """Start TLS with the bytes received so far; ``inside`` makes the protocol for the decrypted stream.
 
-        The connection must not be counted in ``Connections``; the handshake counts itself.
+        The caller must not have added the connection to ``Connections``: the handshake is added to them.
         """
         handshake = Handshake(self, transport, address, inside)
         if not self._connections.admit(handshake, address):

@@ -128,7 +128,7 @@ class LateRoutes(web.DynamicResource):
 
     @cached_property
     def _definitions(self) -> dict[str, list[web.RouteDef]]:
-        """Return the routes of each path, those of paths with parameters together."""
+        """Return the routes by path; all whose path has parameters share one key."""
         found: dict[str, list[web.RouteDef]] = {}
         for route in self._defined():
             found.setdefault(_WITH_PARAMETERS if "{" in route.path else route.path, []).append(route)

@@ -299,7 +299,7 @@ class RawParser:
 
     @property
     def awaits(self) -> Part:
-        """Return the part of a request that has partly arrived.
+        """Return which part of the next request is incomplete; empty if none of its bytes has arrived.
 
         Call ``next_request`` first: it drops blank lines.
         """

@@ -23,7 +23,7 @@ from bedrockjobs.schedule.cron.zones import find_zone
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
 REANCHOR_MAX = timedelta(hours=4)
-"""Interval below which ``compatibility: current`` skips missed windows, as the current Bedrock does."""
+"""With ``compatibility: current``, shorter intervals skip missed runs, as in the current Bedrock."""
 
 NEVER = "9999-12-31 23:59:59"
 """The next run of a schedule ``@never``, which only runs if it is triggered."""

@@ -94,7 +94,7 @@ class Seeks(Protocol):
         """Return the lock of a job if it keeps the job from starting, otherwise an empty string."""
 
     def combines(self, lane: str) -> bool:
-        """Return whether a lane combines all lanes with locks of its kind."""
+        """Return whether a lane stands for all lanes that differ only in the lock."""
 
     def heads_of(self, lane: str, names: Names) -> Iterable[GroupHead]:
         """Return the group heads of a list of names."""

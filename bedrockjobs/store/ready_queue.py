@@ -1,7 +1,7 @@
 """Finds the next queued job to take, by name and priority, with lanes, locks and pauses.
 
-The lanes and locks in use are cached and loaded again after a rollback. Statements use the writer's
-connection.
+A lane holds the queued jobs with the same conditions for being taken. The lanes and locks in use are cached
+and loaded again after a rollback. Statements use the writer's connection.
 """
 
 from __future__ import annotations
@@ -760,7 +760,7 @@ class ReadyQueue:
         return self._records.pause_of(name)
 
     def combines(self, lane: str) -> bool:
-        """Return whether a lane combines all lanes with locks of its kind."""
+        """Return whether a lane stands for all lanes that differ only in the lock."""
         return lane in self._locked
 
     def heads_of(self, lane: str, names: Names) -> list[GroupHead]:

@@ -42,7 +42,7 @@ class Explainer:
     """Explains why jobs wait, limited to a scope."""
 
     def __init__(self, reader: Reader, queues: Queues, scope: Scope | None = None) -> None:
-        """Read through ``reader`` and ``queues``, limited to a scope."""
+        """Use ``reader`` and ``queues``, limited to a scope."""
         self._reader = reader
         self._queues = queues
         self._scope = scope

@@ -49,7 +49,7 @@ class OverviewBuilder:
         settings: Settings,
         scope: Scope | None = None,
     ) -> None:
-        """Read through the given views, which have the same scope."""
+        """Use the given views, which have the same scope."""
         self._scope = scope
         self._settings = settings
         self._reader = reader

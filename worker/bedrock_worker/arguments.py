@@ -90,7 +90,7 @@ class Arguments:
         return {name: json_of(value, kind, name) for name, kind, value in self.bound(args, kwargs)}
 
     def some_to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return some of the arguments like ``to_data``; raises WrongArguments."""
+        """Return the given arguments like ``to_data``, although others are missing; raises WrongArguments."""
         bound = self.bound(args, kwargs, partial=True)
         return {name: json_of(value, kind, name) for name, kind, value in bound}
 

@@ -235,9 +235,9 @@ def _check_children(context: Context, row: Job) -> None:
 
 
 def _cancel_any(context: Context, row: Job) -> bool:
-    """Cancel a job that no worker can be asked to stop, and its children; return False if it has ended.
+    """Cancel a job without a leased run, and its children; return False if the job has ended.
 
-    Of a job that repeats, only the run that is due is cancelled; return False if none is.
+    If the job repeats, only its current or due run is cancelled; return False if there is none.
     """
     if row.state not in lifecycle.PENDING:
         return False

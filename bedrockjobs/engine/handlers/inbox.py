@@ -39,7 +39,7 @@ class TakeIn(Command[Empty]):
 
     rows: list[InboxRow]
     postpone: bool = False
-    """Whether they only wait, because an attempt has failed."""
+    """Whether the jobs only wait, because an attempt to create them has failed."""
     postponed: list[int] = []
     """The result: the jobs that have to wait."""
 

@@ -206,7 +206,7 @@ class SortedHeads:
                 del self._blocks[at]
 
     def between(self, after: Head, before: Head) -> Iterator[Head]:
-        """Yield the heads between two positions, while none are added or removed."""
+        """Yield the heads (first jobs of names) between two positions; none may come or go meanwhile."""
         for at in range(bisect_right(self._lasts, after), len(self._lasts)):
             block = self._blocks[at]
             yield from block[bisect_right(block, after) : bisect_left(block, before)]

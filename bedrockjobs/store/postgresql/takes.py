@@ -213,7 +213,7 @@ def planned_queries(requests: Iterable[TakeRequest]) -> list[CandidateQuery]:
 
 
 def may_claim(looks: Sequence[CandidateQuery]) -> bool:
-    """Return whether found jobs may be marked as taken at once: only if one query asks, and for no runs."""
+    """Return whether a query may mark found jobs as taken: if it is the only one and no worker asks."""
     return len(looks) == 1 and not looks[0].by_workers
 
 
@@ -483,7 +483,7 @@ def _order(row: Row) -> Order:
 
 
 TakeKey = tuple[QueryShape, str | Names, str]
-"""Shape, name or patterns, and timestamp of a take."""
+"""What identifies a query of a take: its parameters other than names, its name or patterns, its timestamp."""
 
 
 class NextNames:

@@ -132,7 +132,7 @@ _CLAIMED = _PARENTAL + 1
 """Index in a row of whether a claiming query marked the job as taken."""
 _PLAIN = Job("", 0, "", "", "")
 _PLAIN_BEFORE, _PLAIN_BEHIND = _PLAIN[5:7], _PLAIN[8:]
-"""The values before and after the data of a plain job: the defaults of the table."""
+"""Defaults of the columns before and after ``data``; ``insert_plain_jobs`` inserts jobs with all of them."""
 
 
 def row_order(row: Row) -> Order:

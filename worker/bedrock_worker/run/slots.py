@@ -1,7 +1,7 @@
 """Slots: which runs may go on now, and how many jobs are prefetched ahead of a free slot.
 
-A short run ends sooner than the next job can be fetched. So a worker takes as many jobs ahead as its slots
-are likely to begin within ``AHEAD_S``, as recent runs took; while runs are long, none. A job taken ahead
+A short run ends sooner than the next job can be fetched. So a worker prefetches as many jobs as its slots
+are likely to begin within ``AHEAD_S``, as recent runs took; while runs are long, none. A prefetched job
 waits for a slot, the highest priority first. If it waits too long (``HELD_S_MAX``), since a run takes longer
 than those before it, it is handed back, and other workers can take it.
 """
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from bedrock_worker.run.job_run import JobRun
 
 AHEAD_S = 0.05
-"""Expected wait of the last job taken ahead: enough to report and fetch dozens of short runs at once."""
+"""Expected wait of the last prefetched job: enough to report and fetch dozens of short runs at once."""
 
 AHEAD_MAX = 100
-"""Maximum jobs of a kind taken ahead, as many as one FinishJobs ends."""
+"""Maximum prefetched jobs of a kind, as many as one FinishJobs ends."""
 
 HELD_S_MAX = 0.2
 """Maximum wait for a slot: between half of it and all of it, the job is handed back."""
 
 RUN_S_FIRST = 1.0
-"""Assumed duration of a run at the start: a worker takes ahead only after dozens of short runs."""
+"""Assumed mean duration at the start: long, so that jobs are prefetched only after dozens of short runs."""
 
 WEIGHT = 1 / 8
 """Weight of the last run in the mean duration, which is low again dozens of short runs after a long one."""
@@ -36,7 +36,7 @@ class Slots:
     """The slots for one kind of run."""
 
     def __init__(self, count: Callable[[], int], ahead_max: int = AHEAD_MAX) -> None:
-        """Let ``count()`` runs go on at once, a number that may change; take at most ``ahead_max`` ahead."""
+        """Let ``count()`` runs go on at once, which may change; prefetch at most ``ahead_max`` jobs."""
         self._count, self._ahead_max = count, ahead_max
         self._mean_s = RUN_S_FIRST
         self._began: dict[JobRun, float] = {}

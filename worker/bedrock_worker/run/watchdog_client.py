@@ -140,10 +140,10 @@ class WatchdogClient:
         return None
 
     def expect_end(self, guard: GuardLink, pid: int, running: Callable[[], bool]) -> None:
-        """Kill a guard that has not killed its run in time, as ``running`` shows.
+        """Kill a guard that was told to kill its run, if the run goes on and the guard answers no ping.
 
-        Time limits therefore hold whatever blocks the guard. A guard that answers a ping has done what it
-        can. ``pid`` is the process of the run, 0 if unknown.
+        So a blocked guard cannot prolong a run beyond its time limit. ``running`` returns whether the run
+        goes on; ``pid`` is the process of the run, 0 if unknown.
         """
 
         def ask() -> None:
