@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from bedrockjobs.base.config import MUTED_RELEASES_MAX, MUTES_MAX
@@ -114,6 +115,18 @@ async def test_as_many_as_there_may_be(site: Site) -> None:
     assert await site.refused("MuteFailures", fingerprint=fingerprint) == (429, "Too many releases")
     await site.later(3_600)
     await site.ok("MuteFailures", fingerprint="b", until="2h")
+
+
+async def test_failures_of_the_same_commit(site: Site) -> None:
+    await fail(site)
+    fingerprint = (await group(site))["fingerprint"]
+    jobs = []
+    for _ in range(6):
+        await site.create("mail/a")
+        jobs.append(await site.take("mail/a"))
+    failing = [site.fail(job, error="no disk 7") for job in jobs]
+    await asyncio.gather(*failing[:3], site.ok("MuteFailures", fingerprint=fingerprint), *failing[3:])
+    assert ((await group(site))["count"], await unseen(site)) == (7, 0)
 
 
 async def test_within_a_scope(site: Site) -> None:

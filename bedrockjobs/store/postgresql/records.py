@@ -371,7 +371,8 @@ class PostgreSQLRecords(Records):
     @override
     def _see_alike(self, kind: str, mute: Mute) -> None:
         given = (mute.by, mute.since, mute.fingerprint, anchored_regex([mute.pattern]), SEEN_MAX)
-        self._transaction.write(SQL[f"see_{kind}s_alike"], *given)
+        # After the fingerprints of this transaction, which are sent at its end, or before a read.
+        self._transaction.run_statements((SQL[f"see_{kind}s_alike"], given))
 
     def running(self, pattern: str) -> int:
         """Return the number of matching runs in progress; no other server adds one before the commit."""
