@@ -40,7 +40,7 @@ SYNONYMS = {
 """Options that people try, with the options that they may mean."""
 
 
-class Program(click.Command):
+class ProgramCommand(click.Command):
     """A program; it suggests options for unknown ones, and exits with 74 if output cannot be written."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from bedrockjobs.base.programs import Program, output_written, unknown_option
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.base.programs import ProgramCommand, output_written, unknown_option
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 HOMES = {
@@ -123,7 +123,7 @@ def _found(place: str) -> Any:
     return getattr(import_module(f"{__name__}.{module}"), name)
 
 
-class RootCommand(Program, Group):
+class RootCommand(ProgramCommand, SubcommandGroup):
     """The root command; it exits with 130 after an interrupt and with 74 if output cannot be written."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -10,7 +10,7 @@ import click
 from bedrockjobs.base.clock import SystemClock, timestamp
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.cli.database import database_errors, file_named, is_url, schema_option
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
 from bedrockjobs.cli.session import CommandRefused, Session, built, records_in, server_options
 from bedrockjobs.cli.values import PastTime, current_user, since_option, since_timestamp
@@ -26,7 +26,7 @@ _database = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def token() -> None:
     """Create, list, renew and revoke access tokens.
 

@@ -18,7 +18,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import UnknownCommand
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.cli.groups import Group, near
+from bedrockjobs.cli.groups import SubcommandGroup, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
 from bedrockjobs.cli.session import (
     Session,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bedrockjobs.client import Response
 
 
-class CommandGroup(Group):
+class CommandGroup(SubcommandGroup):
     """One subcommand for each command of the protocol; names are case-insensitive."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from bedrockjobs.base.clock import days_text
 from bedrockjobs.base.settings import Settings, is_duration, without_passwords
 from bedrockjobs.base.settings_file import TableEntry
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.serve import SETTINGS, config_option
 from bedrockjobs.cli.session import Session, output_option, pass_session
@@ -84,7 +84,7 @@ LINE_CHARS = 100
 """Line width of the example."""
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def config() -> None:
     """Show the server's settings, and check a settings file.
 

@@ -13,7 +13,7 @@ from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.cli.bulk import Chosen, for_each
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, local_text, number_of, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, records_in, server_options
@@ -26,7 +26,7 @@ _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
 SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what was wrong")
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def failure() -> None:
     """List failures by cause, retry them, mark them as seen, or mute them.
 

@@ -24,7 +24,7 @@ def near(word: str, known: Sequence[str]) -> str:
 MAIN_SECTION = "Options"
 
 
-class Group(click.Group):
+class SubcommandGroup(click.Group):
     """A group that lists its commands with full summaries."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

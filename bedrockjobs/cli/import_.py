@@ -19,7 +19,7 @@ from bedrockjobs.base.clock import SystemClock, moment_of, timestamp
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.base.wire import Timestamp, stamped
 from bedrockjobs.cli.apply import Wanted, carry_out
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import Record, printable, write_many
 from bedrockjobs.cli.session import FAILED, Failure, Session, server_options
 from bedrockjobs.cli.values import Moment, read_source
@@ -56,7 +56,7 @@ class _Wanted:
     by: str
 
 
-@click.group("import", cls=Group)
+@click.group("import", cls=SubcommandGroup)
 def import_() -> None:
     """Import schedules from crontab, Kubernetes, whenever, Solid Queue, Cronken, castle-cron, FTL or LUCI.
 

@@ -32,7 +32,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.cli.bulk import STATE, Choice, choice_of, choosing, delete_each, fitting, for_chosen
-from bedrockjobs.cli.groups import Group, SectionedCommand
+from bedrockjobs.cli.groups import SectionedCommand, SubcommandGroup
 from bedrockjobs.cli.lookup import WAIT_MS, Pace, is_number, job_id_of, job_names, paged
 from bedrockjobs.cli.output import (
     Record,
@@ -127,7 +127,7 @@ REASONS = {
 _some_job = click.argument("job_id", metavar="[ID|NAME]", required=False, shell_complete=job_names)
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def job() -> None:
     """Create, take, change and end jobs.
 

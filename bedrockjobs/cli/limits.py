@@ -6,7 +6,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import days_text
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import Record
 from bedrockjobs.cli.values import Size
 from bedrockjobs.cli.verbs import act, listing, typed
@@ -20,7 +20,7 @@ from bedrockjobs.commands import (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def limit() -> None:
     """Limit how many jobs of a name are queued, created a second (more is refused with 429), started and run.
 
@@ -72,7 +72,7 @@ listing(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def kept() -> None:
     """Limit how long runs, output, events and the history of schedules are kept, and see how much there is.
 

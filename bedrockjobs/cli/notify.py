@@ -8,7 +8,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import duration_text
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import Record, local_text, text_of, write_one
 from bedrockjobs.cli.session import Session, server_options
 from bedrockjobs.cli.verbs import act, listing, takes, typed, typed_command
@@ -16,7 +16,7 @@ from bedrockjobs.commands import ListRules, MuteRule, PutRule, RemoveRule, TestR
 from bedrockjobs.commands.rules import OLDER_S_DEFAULT, OVER_DEFAULT
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def notify() -> None:
     """Send notifications about events, by mail or webhook.
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bedrockjobs.base.errors import InvalidArgument
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import write_many, write_one
 from bedrockjobs.cli.session import FAILED, Failure, Session, output_option, pass_session, server_options
 from bedrockjobs.store.outbox import DIALECTS, OutboxTable, connect, table_sql
@@ -17,7 +17,7 @@ from bedrockjobs.store.outbox import DIALECTS, OutboxTable, connect, table_sql
 SHOWN = ("id", "job", "attempts", "error")
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def outbox() -> None:
     """Carry jobs from a table of your own database to the queue, at least once and in order per key.
 

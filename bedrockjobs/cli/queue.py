@@ -11,7 +11,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import duration_text
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import RawJSON
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.job import write_reasons
 from bedrockjobs.cli.lookup import Completer, job_names, paged
 from bedrockjobs.cli.output import (
@@ -47,7 +47,7 @@ COUNTS = ("ready", "running", "failed", "later", "paused", "blocked")
 """The counts that are shown of a name; ``paused`` are those that a pause holds back."""
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def queue() -> None:
     """Show which queues are long and why; pause and resume them.
 

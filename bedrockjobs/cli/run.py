@@ -14,7 +14,7 @@ from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX, WHOLE_MAX
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES, called
 from bedrockjobs.cli.bulk import contains, counted
-from bedrockjobs.cli.groups import STATUSES_ALSO, Group, WordChoice
+from bedrockjobs.cli.groups import STATUSES_ALSO, SubcommandGroup, WordChoice
 from bedrockjobs.cli.lookup import WAIT_MS, Pace, job_names, paged, run_ids
 from bedrockjobs.cli.output import (
     Record,
@@ -73,7 +73,7 @@ SUCCESS, RETURNED = "success", "returned"
 """Final statuses of a run that need their own handling."""
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def run() -> None:
     """List runs, follow their output, stop them, run them again, delete them.
 

@@ -15,7 +15,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.bulk import delete_each
-from bedrockjobs.cli.groups import Group, SectionedCommand
+from bedrockjobs.cli.groups import SectionedCommand, SubcommandGroup
 from bedrockjobs.cli.job import sentence
 from bedrockjobs.cli.lookup import paged, schedule_names
 from bedrockjobs.cli.output import (
@@ -34,7 +34,7 @@ from bedrockjobs.cli.output import (
 from bedrockjobs.cli.queue import add_pausing
 from bedrockjobs.cli.run import RUN_COLUMNS, run_row
 from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in, server_options
-from bedrockjobs.cli.values import DAY_FORMATS, Day, bounds_of
+from bedrockjobs.cli.values import DAY_FORMATS, DayParameter, bounds_of
 from bedrockjobs.cli.verbs import job_options, listing, option_text, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import (
     CreateJob,
@@ -73,7 +73,7 @@ _zone_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def schedule() -> None:
     """Add, show, change, pause and trigger schedules.
 
@@ -345,7 +345,11 @@ def trigger(session: Session, /, name: str | None, job_id: str | None, **_: Any)
 @schedule.command()
 @_name_argument
 @click.option(
-    "--on", "day", type=Day(), metavar="WHEN", help=f"The runs and ticks of this day instead: {DAY_FORMATS}."
+    "--on",
+    "day",
+    type=DayParameter(),
+    metavar="WHEN",
+    help=f"The runs and ticks of this day instead: {DAY_FORMATS}.",
 )
 @server_options
 def show(session: Session, name: str, day: str | date | None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from bedrockjobs.base.programs import WholeNumber
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.session import FAILED, Failure
 
 NAMES = ("bedrockjobs.service", "bedrockjobs.socket", "bedrock-worker@.service")
@@ -85,7 +85,7 @@ _user = click.option("--user", is_flag=True, help="Install user services in your
 _dry_run = click.option("--dry-run", is_flag=True, help="Show the files and commands, and change nothing.")
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def service() -> None:
     """Run the server and workers as systemd services.
 

@@ -169,7 +169,7 @@ DAYS_AGO = {"today": 0, "yesterday": 1}
 DAY_FORMATS = "today, yesterday, or a day like 2026-11-22"
 
 
-class Day(click.ParamType["str | date"]):
+class DayParameter(click.ParamType["str | date"]):
     """A day in local time."""
 
     name = "day"

@@ -15,7 +15,7 @@ from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import RawJSON
-from bedrockjobs.cli.groups import Group
+from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.lookup import worker_names
 from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
 from bedrockjobs.cli.session import REFUSED, TIMED_OUT, Failure, Session, server_options
@@ -33,7 +33,7 @@ POLL_S = 1.0
 _drained = takes(DrainWorker, typed("worker", "name", metavar="NAME", shell_complete=worker_names), "undo")
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def worker() -> None:
     """List the live workers, and drain them.
 
@@ -180,7 +180,7 @@ def _progress(name: str) -> Iterator[Callable[[int], None]]:
         yield show
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def server() -> None:
     """List the servers that share the database."""
 

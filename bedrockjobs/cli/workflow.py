@@ -13,7 +13,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.cli.groups import STATES_ALSO, Group, WordChoice
+from bedrockjobs.cli.groups import STATES_ALSO, SubcommandGroup, WordChoice
 from bedrockjobs.cli.output import (
     Record,
     number_of,
@@ -49,7 +49,7 @@ _STATES_ALSO = {word: state for word, state in STATES_ALSO.items() if state in W
 WORKFLOW = typed("workflow_id", metavar="ID")
 
 
-@click.group(cls=Group)
+@click.group(cls=SubcommandGroup)
 def workflow() -> None:
     """Create and follow workflows: jobs of which some start after others have ended.
 

@@ -17,6 +17,7 @@ from bedrockjobs.imports import json_items
 from bedrockjobs.imports.imported import (
     ImportedSchedule,
     NoExpression,
+    Refused,
     Unreadable,
     check_count,
     check_size,
@@ -46,10 +47,6 @@ _MACROS = {
 _MIXED = re.compile("[a-z]-[0-9]|[0-9]-[a-z]", re.IGNORECASE)
 _SECTIONS = ("cron_args", "job_args", "job_state")
 _JOB_ARGS = ("cmd", "lock", "ttl")
-
-
-class _Refused(ValueError):
-    """A definition is invalid; the others are still imported."""
 
 
 def parse_cronken(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[ImportedSchedule]:
@@ -82,7 +79,7 @@ def _job(schedule: ImportedSchedule, value: Any, zone: str, weekday_0: FirstDay)
         )
         schedule = schedule._replace(source_text=_arguments_of(definition.get("cron_args")))
         return _read_job(schedule, definition, zone, weekday_0)
-    except (_Refused, cron.BadSchedule) as error:
+    except (Refused, cron.BadSchedule) as error:
         return schedule._replace(refused=str(error))
     except ValueError as error:
         return schedule._replace(refused=f"expected a JSON object: {error}")
@@ -96,10 +93,10 @@ def _arguments_of(arguments: Any) -> str:
 
 def _object(what: str, value: Any, keys: tuple[str, ...] = _SECTIONS) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Refused(f"{what}: expected an object with {', '.join(keys)}")
+        raise Refused(f"{what}: expected an object with {', '.join(keys)}")
     for key in value:
         if key not in (*keys, "validation_errors"):
-            raise _Refused(f"{what}: unknown key {key!r}, expected {', '.join(keys)}")
+            raise Refused(f"{what}: unknown key {key!r}, expected {', '.join(keys)}")
     return value
 
 
@@ -108,7 +105,7 @@ def _read_job(
 ) -> ImportedSchedule:
     arguments = definition.get("cron_args")
     if not isinstance(arguments, dict):
-        raise _Refused("cron_args: expected an object")
+        raise Refused("cron_args: expected an object")
     job = _object("job_args", definition.get("job_args"), _JOB_ARGS)
     state = _object("job_state", definition.get("job_state") or {}, ("paused",))
     schedule = schedule._replace(
@@ -138,7 +135,7 @@ def _with_cronstring(
         key: value for key, value in arguments.items() if key not in ("cronstring", "jitter", "timezone")
     }
     if others:
-        raise _Refused(f"cronstring: expected no {next(iter(others))} in addition")
+        raise Refused(f"cronstring: expected no {next(iter(others))} in addition")
     words = _MACROS.get(text.lower(), text).split()
     if len(words) != len(_CRONSTRING):
         raise cron.BadSchedule(
@@ -152,7 +149,7 @@ def _with_cronstring(
         problem = str(error)
     if weekday_0 == "monday":
         if old is None:
-            raise _Refused(problem)
+            raise Refused(problem)
         fields = dict(zip(_CRONSTRING, words, strict=True))
         return schedule._replace(old=old, expression=_expression(old, fields, text))
     cron.parse(text)
@@ -192,11 +189,11 @@ def _expression(schedule: Schedule, arguments: Mapping[str, Any], text: str = ""
 def _with_command(schedule: ImportedSchedule, job: Mapping[str, Any]) -> ImportedSchedule:
     command, lock, ttl = (job.get(key) for key in _JOB_ARGS)
     if not isinstance(command, str) or not command:
-        raise _Refused("job_args.cmd: expected a shell command")
+        raise Refused("job_args.cmd: expected a shell command")
     if not isinstance(lock, (bool, str)):
-        raise _Refused("job_args.lock: expected true, false or a name")
+        raise Refused("job_args.lock: expected true, false or a name")
     if isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0:
-        raise _Refused("job_args.ttl: expected a whole number of seconds")
+        raise Refused("job_args.ttl: expected a whole number of seconds")
     options: dict[str, Any] = {"cmd": command}
     if isinstance(lock, str) and lock:
         options["lock"] = lock

@@ -319,6 +319,10 @@ class Unreadable(ValueError):
     """A text cannot be parsed; the message has the location and what was expected."""
 
 
+class Refused(ValueError):
+    """A definition is invalid or has no counterpart here; the message says why, the others are imported."""
+
+
 class ImportedSchedule(NamedTuple):
     """A definition of another system and its equivalent here."""
 

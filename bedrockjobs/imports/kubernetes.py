@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.imports import yaml_items
 from bedrockjobs.imports.gorhill import Reading, bits_of, written
-from bedrockjobs.imports.imported import ImportedSchedule, Unreadable, check_count, check_size, once
+from bedrockjobs.imports.imported import ImportedSchedule, Refused, Unreadable, check_count, check_size, once
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.expression import (
     HOUR,
@@ -45,20 +45,16 @@ _SILENT = frozenset({"apiVersion", "kind", "metadata", "status"})
 """Keys that say nothing about when or how a job runs."""
 
 
-class _Refused(ValueError):
-    """A manifest cannot be a schedule here; the others are still imported."""
-
-
 class _Part:
     """A mapping of a manifest that keeps count of the keys that were used."""
 
     def __init__(self, item: yaml_items.Located, name: str = "") -> None:
         if not isinstance(item.value, dict):
-            raise _Refused(f"{name or 'the manifest'}: line {item.line}: expected keys and values")
+            raise Refused(f"{name or 'the manifest'}: line {item.line}: expected keys and values")
         self.line, self._name, self._left = item.line, name, dict(item.value)
 
     def take(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """Return the plain value of a key, or None; raises _Refused if it has another type."""
+        """Return the plain value of a key, or None; raises Refused if it has another type."""
         item = self._left.pop(key, None)
         if item is None or item.value is None:
             return None
@@ -66,13 +62,13 @@ class _Part:
         if not isinstance(value, kind) or (
             isinstance(value, int) and kind is int and (isinstance(value, bool) or value < 0)
         ):
-            raise _Refused(f"{self._at(key)}: line {item.line}: {_EXPECTED[kind]}")
+            raise Refused(f"{self._at(key)}: line {item.line}: {_EXPECTED[kind]}")
         return value
 
     def part(self, key: str) -> _Part:
-        """Return the mapping of a key; raises _Refused if there is none."""
+        """Return the mapping of a key; raises Refused if there is none."""
         if key not in self._left:
-            raise _Refused(f"{self._at(key)}: it is missing from line {self.line} on")
+            raise Refused(f"{self._at(key)}: it is missing from line {self.line} on")
         return _Part(self._left.pop(key), self._at(key))
 
     def items(self, key: str) -> list[yaml_items.Located]:
@@ -81,7 +77,7 @@ class _Part:
         if item is None or item.value is None:
             return []
         if not isinstance(item.value, list):
-            raise _Refused(f"{self._at(key)}: line {item.line}: expected a list")
+            raise Refused(f"{self._at(key)}: line {item.line}: expected a list")
         return item.value
 
     def unused(self, *silent: str) -> list[str]:
@@ -159,7 +155,7 @@ def _schedule(item: yaml_items.Located, zone: str) -> ImportedSchedule:
         spec = manifest.part("spec")
         schedule = schedule._replace(source_text=spec.take("schedule", str) or "")
         return _with_spec(schedule, spec).with_warning(*manifest.unused())
-    except (_Refused, cron.BadSchedule) as error:
+    except (Refused, cron.BadSchedule) as error:
         return schedule._replace(refused=str(error))
 
 
@@ -173,7 +169,7 @@ def _with_spec(schedule: ImportedSchedule, spec: _Part) -> ImportedSchedule:
     warnings: list[str] = []
     policy = spec.take("concurrencyPolicy", str) or "Allow"
     if policy not in ("Allow", "Forbid", "Replace"):
-        raise _Refused("spec.concurrencyPolicy: expected Allow, Forbid or Replace")
+        raise Refused("spec.concurrencyPolicy: expected Allow, Forbid or Replace")
     options["overlap"] = "skip"
     if policy == "Allow":
         warnings.append("concurrencyPolicy Allow: a tick during a run starts a second one there, none here")
@@ -196,7 +192,7 @@ def _with_spec(schedule: ImportedSchedule, spec: _Part) -> ImportedSchedule:
             warnings.append("activeDeadlineSeconds counts all attempts together there, and each one here")
     for key in ("parallelism", "completions"):
         if job.take(key, int) not in (None, 1):
-            raise _Refused(f"spec.jobTemplate.spec.{key}: expected 1, as a schedule here starts one run")
+            raise Refused(f"spec.jobTemplate.spec.{key}: expected 1, as a schedule here starts one run")
     pod = job.part("template").part("spec")
     command, more = _command(pod)
     return schedule._replace(options={**command, **options}).with_warning(
@@ -297,10 +293,10 @@ def _whole(field: CronField, text: str, term: str) -> int:
 def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
     """Return the command of a pod's only container, and warnings."""
     if pod.items("initContainers"):
-        raise _Refused("initContainers: expected none, as a run here is one command")
+        raise Refused("initContainers: expected none, as a run here is one command")
     containers = pod.items("containers")
     if len(containers) != 1:
-        raise _Refused(f"containers: expected one, not {len(containers)}, as a run here is one command")
+        raise Refused(f"containers: expected one, not {len(containers)}, as a run here is one command")
     container = _Part(containers[0], "container")
     image = container.take("image", str)
     words, arguments = container.take("command", list) or [], container.take("args", list) or []
@@ -312,7 +308,7 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
         variable = _Part(item, "env")
         name, value = variable.take("name", str), variable.take("value", str)
         if not name or "=" in name:
-            raise _Refused(f"env: line {item.line}: expected a name")
+            raise Refused(f"env: line {item.line}: expected a name")
         if "valueFrom" in item.value:
             warnings.append(f"line {item.line}: env {name} comes from elsewhere (valueFrom): not set here")
         elif secret := _unset(value or "", elsewhere):
@@ -323,9 +319,9 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
         elsewhere.add(name)
     given = [*words, *arguments]
     if not all(isinstance(word, str) for word in given):
-        raise _Refused(f"container: line {container.line}: command and args: expected texts")
+        raise Refused(f"container: line {container.line}: command and args: expected texts")
     if unset := next(filter(None, (_unset(word, elsewhere) for word in given)), ""):
-        raise _Refused(f"container: line {container.line}: $({unset}): its value is not in the manifest")
+        raise Refused(f"container: line {container.line}: $({unset}): its value is not in the manifest")
     warnings += container.unused("name", "imagePullPolicy")
     if not words:
         what = f"the image {image!r} has the command" if image else "there is no command"
@@ -353,5 +349,5 @@ def _expanded(text: str, variables: dict[str, str]) -> str:
 
     expanded = _VARIABLE.sub(value, text)
     if len(expanded) > EXPANDED_CHARS_MAX:
-        raise _Refused(f"expected at most {EXPANDED_CHARS_MAX} characters after $(NAME) is replaced")
+        raise Refused(f"expected at most {EXPANDED_CHARS_MAX} characters after $(NAME) is replaced")
     return expanded

@@ -17,6 +17,7 @@ from bedrockjobs.imports import crontab
 from bedrockjobs.imports.imported import (
     ImportedSchedule,
     NoExpression,
+    Refused,
     Unreadable,
     check_count,
     check_size,
@@ -67,10 +68,6 @@ _CODE = re.compile(rf"(?:{_STRING}|[^#])*")
 _LITERAL = re.compile(_VALUE)
 
 
-class _Refused(ValueError):
-    """A time or a line that has no counterpart here, or several meanings."""
-
-
 @dataclass
 class _Settings:
     """What ``set`` and ``env`` have said up to a line."""
@@ -79,12 +76,12 @@ class _Settings:
     variables: dict[str, str] = field(default_factory=dict)
 
     def script(self, kind: str, task: str) -> str:
-        """Return the shell command of a job; raises _Refused."""
+        """Return the shell command of a job; raises Refused."""
         path = self.values.get("path")
         if kind == "command":
             return task
         if not path:
-            raise _Refused(f"{kind}: expected --path, or set :path before it")
+            raise Refused(f"{kind}: expected --path, or set :path before it")
         environment, bundle = self.values["environment"], self.values["bundle_command"]
         variable = f"{self.values['environment_variable']}={environment}"
         prefix = f"cd {shlex.quote(path)} && "
@@ -156,7 +153,7 @@ def parse_whenever(
             depth, opened = 1, number
             try:
                 times = list(times_of(every["time"], every["at"]))
-            except (_Refused, NumberTooLong) as error:
+            except (Refused, NumberTooLong) as error:
                 times = str(error)
         elif not depth and _stated(code, settings, warnings, place):
             continue
@@ -211,7 +208,7 @@ def _entry(
         script = settings.script(job["kind"], task)
         old, notes = crontab.meaning(entry.source_text, by)
         expression = kept_or_rewritten(entry.source_text, old)
-    except (_Refused, cron.BadSchedule) as error:
+    except (Refused, cron.BadSchedule) as error:
         return entry._replace(refused=str(error))
     except NoExpression as error:
         return entry._replace(refused=f"no expression of ours has {error}")
@@ -235,7 +232,7 @@ def _literal(text: str) -> str:
 
 
 def times_of(time: str, at: str | None) -> Iterator[str]:
-    """Yield the crontab expressions that whenever writes for ``every``; raises _Refused."""
+    """Yield the crontab expressions that whenever writes for ``every``; raises Refused."""
     for one in _items(time):
         for moment in _items(at) if at else [None]:
             yield _expression(one, moment)
@@ -254,31 +251,31 @@ def _expression(time: str, at: str | None) -> str:
     said = _literal(time)
     if time[0] in "'\"" and len(said.split()) >= 5:
         if at is not None:
-            raise _Refused("at: expected none beside a cron expression")
+            raise Refused("at: expected none beside a cron expression")
         return said
     if time in SHORTCUTS:
         if at is not None:
-            raise _Refused(f"at: whenever refuses it beside the shortcut {time}; write 1.day")
+            raise Refused(f"at: whenever refuses it beside the shortcut {time}; write 1.day")
         return SHORTCUTS[time]
     if not (found := _NUMBER.fullmatch(time)):
         return _on_weekday(said, at)
     unit, count = found["unit"], whole_number(found["count"])
     if unit == "month":
         if at is not None:
-            raise _Refused("at: its day is the one on which whenever runs, if every is in months")
+            raise Refused("at: its day is the one on which whenever runs, if every is in months")
         if not 1 <= count <= MONTHS_MAX:
-            raise _Refused(f"every: expected 1 to {MONTHS_MAX} months")
+            raise Refused(f"every: expected 1 to {MONTHS_MAX} months")
         return f"0 0 1 {_each(count, 12, 1)} *"
     minutes = count * UNIT_MINUTES[unit]
     if not 1 <= minutes < 30 * 1440:
-        raise _Refused("every: expected 1.minute to 29.days, or months")
+        raise Refused("every: expected 1.minute to 29.days, or months")
     if minutes < 60:
         if at is not None:
-            raise _Refused("at: expected none beside minutes")
+            raise Refused("at: expected none beside minutes")
         return f"{_each(minutes, 59, 0)} * * * *"
     step, kind = (60, "hours") if minutes < 1440 else (1440, "days")
     if minutes % step:
-        raise _Refused(f"every: expected whole {kind}")
+        raise Refused(f"every: expected whole {kind}")
     hour, minute = _clock(at, number_is_hour=kind == "days")
     if kind == "hours":
         return f"{minute} {_each(minutes // step, 23, 0)} * * *"
@@ -306,13 +303,13 @@ def _on_weekday(said: str, at: str | None) -> str:
     for number, day in enumerate(WEEKDAYS):
         if day in word:
             return f"{minute} {hour} * * {number}"
-    raise _Refused(
+    raise Refused(
         f"every: expected a duration, a shortcut, a weekday or a cron expression, not {said[:40]!r}"
     )
 
 
 def _clock(at: str | None, *, number_is_hour: bool | None) -> tuple[int, int]:
-    """Return hour and minute of ``at``; a bare number is one of them. Raises _Refused."""
+    """Return hour and minute of ``at``; a bare number is one of them. Raises Refused."""
     if at is None:
         return 0, 0
     if at.isdigit() and number_is_hour is not None:
@@ -323,12 +320,12 @@ def _clock(at: str | None, *, number_is_hour: bool | None) -> tuple[int, int]:
         hour, minute = int(found["hour"]), int(found["minute"] or 0)
         if found["half"]:
             if not 1 <= hour <= 12:
-                raise _Refused(f"at: expected 1 to 12 before am or pm, not {hour}")
+                raise Refused(f"at: expected 1 to 12 before am or pm, not {hour}")
             hour = hour % 12 + 12 * (found["half"] == "pm")
         elif not found["minute"] or (hour <= 12 and not re.match("0[0-9]", found["hour"])):
-            raise _Refused(f"at: {_literal(at)!r} is before or after noon, as whenever runs: write am or pm")
+            raise Refused(f"at: {_literal(at)!r} is before or after noon, as whenever runs: write am or pm")
     else:
-        raise _Refused(f"at: expected a time of day such as '4:30 am', not {_literal(at)[:40]!r}")
+        raise Refused(f"at: expected a time of day such as '4:30 am', not {_literal(at)[:40]!r}")
     if hour > 23 or minute > 59:
-        raise _Refused(f"at: there is no {hour}:{minute:02}")
+        raise Refused(f"at: there is no {hour}:{minute:02}")
     return hour, minute

@@ -10,7 +10,7 @@ ENDED_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
 """States in which a workflow keeps a job that has ended."""
 
 
-class Step(NamedTuple):
+class TimedJob(NamedTuple):
     """What the critical path needs to know of a job."""
 
     after: Collection[str]
@@ -42,7 +42,7 @@ def layers(after: Mapping[str, Collection[str]]) -> dict[str, int]:
     return found
 
 
-def critical_path(steps: Mapping[str, Step], now: str) -> list[str]:
+def critical_path(steps: Mapping[str, TimedJob], now: str) -> list[str]:
     """Return the refs of the chain of jobs that took until the end, or until ``now``, first to last.
 
     It goes back from the job that ended last to the one before it that ended last, and so on. Jobs that
@@ -61,5 +61,5 @@ def critical_path(steps: Mapping[str, Step], now: str) -> list[str]:
     return path[::-1]
 
 
-def _takes_time(step: Step) -> bool:
+def _takes_time(step: TimedJob) -> bool:
     return bool(step.started) or (step.state not in ENDED_STATES and not step.waits)

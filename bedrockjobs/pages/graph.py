@@ -39,7 +39,7 @@ class Box(NamedTuple):
     critical: bool
 
 
-class Line(NamedTuple):
+class EdgeLine(NamedTuple):
     """A line from one job to another, as an SVG path."""
 
     path: str
@@ -52,10 +52,10 @@ class Drawing(NamedTuple):
     width: int
     height: int
     boxes: list[Box]
-    lines: list[Line]
+    lines: list[EdgeLine]
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """A box, or with a number the lane of a line."""
 
     ref: str
@@ -79,15 +79,15 @@ def draw(after: Mapping[str, Collection[str]], critical: Sequence[str]) -> Drawi
     edges = [(before, ref) for ref, refs in after.items() for before in refs if before in after]
     if sum(layer[ref] - layer[before] for before, ref in edges) > GRAPH_LINES_MAX:
         return None
-    columns: list[list[_Place]] = [[] for _ in range(max(layer.values()) + 1)]
+    columns: list[list[_Position]] = [[] for _ in range(max(layer.values()) + 1)]
     for ref in after:
-        columns[layer[ref]].append(_Place(ref))
+        columns[layer[ref]].append(_Position(ref))
     routes = []
     for number, (before, ref) in enumerate(edges):
-        lanes = [_Place(ref, number, at) for at in range(layer[before] + 1, layer[ref])]
+        lanes = [_Position(ref, number, at) for at in range(layer[before] + 1, layer[ref])]
         for lane in lanes:
             columns[lane.layer].append(lane)
-        routes.append([_Place(before), *lanes, _Place(ref)])
+        routes.append([_Position(before), *lanes, _Position(ref)])
     left, right = _neighbours(routes)
     _order(columns, left, right)
     middles = _aligned(columns, left, right)
@@ -100,17 +100,17 @@ def draw(after: Mapping[str, Collection[str]], critical: Sequence[str]) -> Drawi
         if place.line < 0
     ]
     lines = [
-        Line(_path(route, across, middles), edge in path)
+        EdgeLine(_path(route, across, middles), edge in path)
         for route, edge in sorted(zip(routes, edges, strict=True), key=lambda one: one[1] in path)
     ]
     height = max(middles[place] + place.height // 2 for column in columns for place in column)
     return Drawing(_x(len(columns) - 1) + BOX_WIDTH + MARGIN, height + MARGIN, boxes, lines)
 
 
-_Neighbours = dict[_Place, list[_Place]]
+_Neighbours = dict[_Position, list[_Position]]
 
 
-def _neighbours(routes: list[list[_Place]]) -> tuple[_Neighbours, _Neighbours]:
+def _neighbours(routes: list[list[_Position]]) -> tuple[_Neighbours, _Neighbours]:
     """Return what each place is connected with on its left, and on its right."""
     left: _Neighbours = {}
     right: _Neighbours = {}
@@ -122,15 +122,15 @@ def _neighbours(routes: list[list[_Place]]) -> tuple[_Neighbours, _Neighbours]:
 
 
 def _sweeps(
-    columns: list[list[_Place]], left: _Neighbours, right: _Neighbours
-) -> list[tuple[list[_Place], _Neighbours]]:
+    columns: list[list[_Position]], left: _Neighbours, right: _Neighbours
+) -> list[tuple[list[_Position], _Neighbours]]:
     """Return the columns to visit, each with the neighbours that decide about it."""
     there = [(column, left) for column in columns[1:]]
     back = [(column, right) for column in columns[-2::-1]]
     return [*there, *back] * SWEEPS
 
 
-def _order(columns: list[list[_Place]], left: _Neighbours, right: _Neighbours) -> None:
+def _order(columns: list[list[_Position]], left: _Neighbours, right: _Neighbours) -> None:
     """Sort each column by the mean position of its neighbours."""
     at = {place: number for column in columns for number, place in enumerate(column)}
     for column, others in _sweeps(columns, left, right):
@@ -142,7 +142,7 @@ def _order(columns: list[list[_Place]], left: _Neighbours, right: _Neighbours) -
         at.update((place, number) for number, place in enumerate(column))
 
 
-def _aligned(columns: list[list[_Place]], left: _Neighbours, right: _Neighbours) -> dict[_Place, int]:
+def _aligned(columns: list[list[_Position]], left: _Neighbours, right: _Neighbours) -> dict[_Position, int]:
     """Return the middle of each place: near to those of its neighbours, without overlaps."""
     middle = {place: 0.0 for column in columns for place in column}
     for column in columns:
@@ -163,7 +163,9 @@ def _aligned(columns: list[list[_Place]], left: _Neighbours, right: _Neighbours)
     return {place: round(at - top) + MARGIN for place, at in middle.items()}
 
 
-def _spread(column: list[_Place], middle: dict[_Place, float], wanted: Mapping[_Place, float]) -> None:
+def _spread(
+    column: list[_Position], middle: dict[_Position, float], wanted: Mapping[_Position, float]
+) -> None:
     """Put the places of a column as near to where they are wanted as their order and sizes allow."""
     below = float("-inf")
     for place in column:
@@ -178,7 +180,7 @@ def _x(layer: int) -> int:
     return MARGIN + layer * (BOX_WIDTH + GAP_ACROSS)
 
 
-def _path(route: list[_Place], across: Mapping[_Place, int], middles: Mapping[_Place, int]) -> str:
+def _path(route: list[_Position], across: Mapping[_Position, int], middles: Mapping[_Position, int]) -> str:
     """Return a line: curves between the layers, and straight on in the lanes within them."""
     first, *_, last = route
     x, y = _x(across[first]) + BOX_WIDTH, middles[first]

@@ -9,7 +9,7 @@ from aiohttp import web
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.commands import ListWorkflows, QueryWorkflow
 from bedrockjobs.commands.workflows import WORKFLOW_STATES
-from bedrockjobs.job.layers import ENDED_STATES, Step, critical_path, layers
+from bedrockjobs.job.layers import ENDED_STATES, TimedJob, critical_path, layers
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.graph import BOX_HEIGHT, BOX_WIDTH, GRAPH_JOBS_MAX, draw
 from bedrockjobs.pages.jobs import progress_bar
@@ -113,8 +113,8 @@ async def workflow(site: Site, request: web.Request) -> web.StreamResponse:
 PAGES: Pages = (("/ui/workflows", workflows), ("/ui/workflows/{workflowID:[0-9]{1,18}}", workflow))
 
 
-def _step_of(job: dict[str, Any]) -> Step:
-    return Step(job["after"], job["waits"], job["state"], job["started"], job["ended"])
+def _step_of(job: dict[str, Any]) -> TimedJob:
+    return TimedJob(job["after"], job["waits"], job["state"], job["started"], job["ended"])
 
 
 def _rows(jobs: list[dict[str, Any]], path: list[str], *, by_layer: bool) -> list[JobOfWorkflow]:

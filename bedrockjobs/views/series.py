@@ -42,7 +42,7 @@ _COUNTS = slice(3, 3 + TOOK.stop)
 """The counts in a row of the table."""
 
 
-class _Step(NamedTuple):
+class _Sums(NamedTuple):
     """The sums of one step."""
 
     counts: list[int]
@@ -69,15 +69,15 @@ class Histories:
         """Return the history of a name over one of ``HISTORY_RANGES``."""
         length_s, step_s = HISTORY_RANGES[chosen]
         first, last = self._ends(length_s, step_s)
-        steps: dict[int, _Step] = {}
+        steps: dict[int, _Sums] = {}
         for row in await self._rows([name], first, STEP_HOUR if step_s % STEP_HOUR == 0 else STEP_MINUTE):
             at = _seconds(row[2])
             at -= at % step_s
             found = steps.get(at)
             counts = row[_COUNTS] if found is None else _sum((found.counts, row[_COUNTS]))
             depth = row[-1] if row[-1] is not None or found is None else found.depth
-            steps[at] = _Step(list(counts), depth)
-        nothing = _Step([0] * TOOK.stop, None)
+            steps[at] = _Sums(list(counts), depth)
+        nothing = _Sums([0] * TOOK.stop, None)
         return QueueHistoryReply(
             name=name,
             step=step_s,

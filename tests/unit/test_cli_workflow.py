@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_fake import NOW, FakeServer, run, sent
 
-from bedrockjobs.job.layers import Step, critical_path, layers
+from bedrockjobs.job.layers import TimedJob, critical_path, layers
 
 
 def job(number: int, ref: str, state: str, **more: Any) -> dict[str, Any]:
@@ -175,12 +175,12 @@ def test_a_layer_comes_after_all_before_it() -> None:
 
 def test_the_critical_path_goes_back_from_what_ended_last() -> None:
     steps = {
-        "a": Step((), 0, "FINISHED", "01", "03"),
-        "b": Step((), 0, "FINISHED", "01", "05"),
-        "c": Step(("a", "b"), 0, "FINISHED", "05", "06"),
-        "d": Step(("c", "hidden"), 0, "RUNNING", "06", ""),
-        "e": Step(("d",), 1, "PAUSED", "", ""),
-        "f": Step(("a",), 0, "CANCELLED", "", "06"),
+        "a": TimedJob((), 0, "FINISHED", "01", "03"),
+        "b": TimedJob((), 0, "FINISHED", "01", "05"),
+        "c": TimedJob(("a", "b"), 0, "FINISHED", "05", "06"),
+        "d": TimedJob(("c", "hidden"), 0, "RUNNING", "06", ""),
+        "e": TimedJob(("d",), 1, "PAUSED", "", ""),
+        "f": TimedJob(("a",), 0, "CANCELLED", "", "06"),
     }
     assert critical_path(steps, "09") == ["b", "c", "d"]
     assert critical_path({"e": steps["e"]}, "09") == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bedrock_worker.pull.puller import FAULTS_MAX
-from bedrock_worker.report.reporter import FILES_MAX, LATER_TRIES_MAX, RESULT_SHOWN_CHARS, Outbox
+from bedrock_worker.report.reporter import FILES_MAX, LATER_TRIES_MAX, RESULT_SHOWN_CHARS, ReportOutbox
 
 from bedrockjobs.base.config import DATA_BYTES_MAX
 from bedrockjobs.commands import FinishJob
@@ -237,8 +237,8 @@ async def test_kept_report_that_the_server_still_fails_at_stays(
 REPORT = FinishJob(job_id=1, run_id=101, exit_code=0, data='{"n":2.50,"ä":"\\u0000"}')
 
 
-def kept_by(worker: str, server: Any, folder: Path | None) -> Outbox:
-    return Outbox(folder, worker, [server if isinstance(server, str) else server.address])
+def kept_by(worker: str, server: Any, folder: Path | None) -> ReportOutbox:
+    return ReportOutbox(folder, worker, [server if isinstance(server, str) else server.address])
 
 
 def test_what_is_kept_is_read_as_it_was(spool: Path) -> None:
@@ -253,13 +253,13 @@ def test_what_is_kept_is_read_as_it_was(spool: Path) -> None:
 def test_what_is_kept_for_one_server_is_for_a_list_with_it(spool: Path) -> None:
     """And the other way round; whatever is delivered leaves no file."""
     path = kept_by("first", "a:1", spool).save(REPORT)
-    longer = Outbox(spool, "second", ["b:1", "a:1"])
+    longer = ReportOutbox(spool, "second", ["b:1", "a:1"])
     (found,) = longer.earlier()
     assert (found.path, found.worker, found.servers) == (path, "first", ("a:1",))
     assert longer.save(REPORT) == path, "no second file"
-    (found,) = Outbox(spool, "third", ["b:1", "c:1"]).earlier()
+    (found,) = ReportOutbox(spool, "third", ["b:1", "c:1"]).earlier()
     assert (found.worker, found.servers) == ("first", ("a:1", "b:1"))
-    assert Outbox(spool, "third", ["c:1"]).earlier() == []
+    assert ReportOutbox(spool, "third", ["c:1"]).earlier() == []
     longer.remove(REPORT)
     assert files(spool) == []
 

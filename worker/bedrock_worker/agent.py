@@ -22,7 +22,7 @@ from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.pull.puller import Puller, ServerLink, ThenGet, Throttle, VersionWatch
 from bedrock_worker.report.outcome import Report, requeued, try_again
 from bedrock_worker.report.output import LiveOutput
-from bedrock_worker.report.reporter import Outbox, Reporter
+from bedrock_worker.report.reporter import Reporter, ReportOutbox
 from bedrock_worker.run.job_run import JobRun
 from bedrock_worker.run.loop_client import LoopProcesses
 from bedrock_worker.run.slots import AHEAD_MAX, Slots
@@ -77,7 +77,7 @@ class Agent:
         # A single attempt each: the loops here retry while the server is down, and log that once.
         self._client = options.client()
         self._server = ServerLink(self._client)
-        outbox = Outbox(options.spool, options.worker, options.servers)
+        outbox = ReportOutbox(options.spool, options.worker, options.servers)
         self._reporter = Reporter(self._server, outbox)
         self._changed = asyncio.Event()
         loop_slots = options.async_slots if self._selector.has_loop else 0

@@ -39,7 +39,7 @@ from bedrock_worker.run import kernel
 from bedrock_worker.settings_file import defaults_from_file
 from bedrockjobs.base.config import DEFAULT_PORT, JOBS_PER_GET_MAX, RUNS_PER_HEARTBEAT_MAX
 from bedrockjobs.base.errors import CommandError
-from bedrockjobs.base.programs import Program, WholeNumber, runner
+from bedrockjobs.base.programs import ProgramCommand, WholeNumber, runner
 from bedrockjobs.base.settings_file import VARIABLE as CONFIG_VARIABLE
 from bedrockjobs.base.settings_file import usual_file
 from bedrockjobs.client import SERVER_VARIABLE, addresses_of
@@ -110,7 +110,7 @@ def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
 
 
 @click.command(
-    cls=Program,
+    cls=ProgramCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
     epilog=EPILOG,
 )

@@ -63,7 +63,7 @@ class Kept:
     report: Report
 
 
-class Outbox:
+class ReportOutbox:
     """Saved reports of this worker, and of earlier workers with at least one server in common."""
 
     def __init__(self, folder: Path | None, worker: str, servers: Sequence[object]) -> None:
@@ -343,7 +343,7 @@ LATER_TRIES_MAX = 30
 class Reporter:
     """Delivers reports."""
 
-    def __init__(self, server: ServerLink, outbox: Outbox) -> None:
+    def __init__(self, server: ServerLink, outbox: ReportOutbox) -> None:
         """Report to a server, and save what is not accepted at once."""
         self._server, self._kept = server, outbox
         self._ends = CompletionBatcher(server.client)
