@@ -33,7 +33,9 @@ max-examples = EXAMPLES
 unexpected-methods = METHODS
 
 [[operations]]
-include-operation-id = ["Query", "getQuery", "PauseJobs", "UpdateJob", "CreateWorkflow", "AddToWorkflow"]
+include-operation-id = [
+    "Query", "getQuery", "PauseJobs", "MuteFailures", "UpdateJob", "CreateWorkflow", "AddToWorkflow"
+]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 """
 """No schema can tell which text is SQL, which moment is still to come, that something is to be changed, or
