@@ -30,29 +30,30 @@ async def test_a_process_is_replaced_after_so_many_jobs(ran):
     assert imports() == 1
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "1 / 0",
-        "sys.exit(0)",
-        "os._exit(0)",
-        "os.kill(os.getpid(), signal.SIGTERM)",
-        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
-        "subprocess.Popen(['sleep', '1000'])",
-        "(5)",
-    ],
+FAULTS = (
+    "1 / 0",
+    "sys.exit(0)",
+    "os._exit(0)",
+    "os.kill(os.getpid(), signal.SIGTERM)",
+    "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
+    "subprocess.Popen(['sleep', '1000'])",
+    "(5)",
 )
-async def test_a_process_is_replaced_after_a_fault_and_where_something_is_left(ran, fault):
+
+
+async def test_a_process_is_replaced_after_a_fault_and_where_something_is_left(ran):
     show = '({"runs": runs})'
-    found = await ran(WAYS["reused"], show, fault, show)
-    assert [given.get("data") for _, given in found[::2]] == [{"runs": 1}, {"runs": 1}]
+    found = await ran(WAYS["reused"], show, *[do for fault in FAULTS for do in (fault, show)])
+    shown = [given.get("data") for _, given in found[2::2]]
+    assert found[0][1]["data"] == {"runs": 1}
+    assert dict(zip(FAULTS, shown, strict=True)) == {fault: {"runs": 1} for fault in FAULTS}
     assert imports() == 1
 
 
-@pytest.mark.parametrize("end", ["raise Retry", "raise Retry(3)", "raise Fail('x')", "print(1)"])
-async def test_a_process_is_used_again_after_an_end_that_is_meant(ran, end):
-    found = await ran(WAYS["reused"], end, '({"runs": runs})')
-    assert found[1][1]["data"] == {"runs": 2}
+async def test_a_process_is_used_again_after_an_end_that_is_meant(ran):
+    ends = ("raise Retry", "raise Retry(3)", "raise Fail('x')", "print(1)")
+    found = await ran(WAYS["reused"], *[do for end in ends for do in (end, '({"runs": runs})')])
+    assert [given["data"]["runs"] for _, given in found[1::2]] == [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("way", FORKED, ids=["fork", "reused"])
