@@ -20,6 +20,8 @@ from typing import Any, cast
 
 import pytest
 
+from tests.effort import crossed, examples
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SHORT = ("--seconds", "0.05")
 
@@ -153,8 +155,7 @@ async def load(queue: FakeQueue, peer: str, *options: str) -> tuple[int, str, st
     return process.returncode, output.decode(), errors.decode()
 
 
-@pytest.mark.parametrize("options", [(), ("--together",)], ids=["one request a step", "one write"])
-@pytest.mark.parametrize("peer", FAKES)
+@pytest.mark.parametrize(("peer", "options"), crossed(FAKES, [(), ("--together",)]))
 async def test_every_job_is_created_taken_and_finished(peer: str, options: tuple[str, ...]) -> None:
     queue = FakeQueue()
     status, output, errors = await load(queue, peer, *options)
@@ -200,20 +201,22 @@ def test_answers_in_pieces_are_awaited(load_modules: Any) -> None:
         assert found.job == (b'{"id":1}' if name == "redis" else b"7"), name
 
 
+OURS = {"raw-then": "| ours, raw: `thenGet`", "http": "| ours, HTTP: one request a step"}
+"""Rows of ours, and how they begin in the table."""
+
+
 def test_ours_is_measured_and_a_part_of_the_table_is_not_written() -> None:
+    rows = [*OURS][: examples(1, night=2)]
     page = (BENCHMARKS / "results.md").read_text()
     done = subprocess.run(
-        [sys.executable, BENCHMARKS / "peers.py", *SHORT, "--rounds", "1", "--rows", "raw-then", "http"],
+        [sys.executable, BENCHMARKS / "peers.py", *SHORT, "--rounds", "1", "--rows", *rows],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("| ours, ")]
-    assert [line.split(" (")[0] for line in lines] == [
-        "| ours, raw: `thenGet`",
-        "| ours, HTTP: one request a step",
-    ]
+    assert [line.split(" (")[0] for line in lines] == [OURS[row] for row in rows]
     assert (BENCHMARKS / "results.md").read_text() == page
 
 
