@@ -66,13 +66,13 @@ PINGS_BELOW = "/ping/"
 
 _OPEN_BELOW = ("/ui/static/", PINGS_BELOW)
 _FILTERED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
-"""Other paths whose replies are filtered by scope, or that contain nothing about jobs."""
+"""Paths other than commands whose replies are filtered by scope, or that contain nothing about jobs."""
 
 _PAGES = "/ui/"
 """Path prefix of the pages, which apply the reader's own scope."""
 
 _OF_NAMES = frozenset({"/metrics", "/healthz"})
-"""Other paths that reveal no names outside the scope."""
+"""Paths other than commands whose replies reveal no names outside the scope."""
 
 _COMMANDS = frozenset(f"/{command_class.__name__}" for command_class in COMMANDS.values())
 
@@ -147,7 +147,7 @@ class HTTPAuthentication:
     def _principal(
         self, authorization: str, address: str, transport: asyncio.BaseTransport | None, user: str = ""
     ) -> Principal:
-        """Return the principal, by the ``user`` of a trusted proxy, a certificate, or the header."""
+        """Return the principal, from a trusted proxy's ``user``, a certificate, or ``authorization``."""
         with_token = self._access.on and _is_token(authorization)
         if self._proxies.names_users and not with_token and self._proxies.trusts(address_of(transport)):
             if not user:

@@ -84,31 +84,32 @@ NO_TLS = b"\x15\x03\x01\x00\x02\x02\x28"
 """Reply of a server without a certificate to TLS: alert 40, handshake_failure."""
 
 HANDSHAKES_MAX = 1_000
-"""Concurrent handshakes, some 60 KiB each; one more evicts the oldest of the address with most of them. A
-real client completes the handshake in two round trips."""
+"""Maximum number of concurrent handshakes, which hold some 60 KiB each; one more ends the oldest handshake of
+the network that has the most. A real client completes the handshake in two round trips."""
 
 HANDSHAKES_TURN_S = 0.005
-"""Time after which handshakes let the event loop do other things: a signature takes 0.1 to 1 ms."""
+"""Maximum seconds that handshakes run before the event loop does other things: a signature takes 0.1 to 1
+ms."""
 
 FAILURES_LOGGED_MAX = 10
-"""Failed handshakes logged per ``FAILURES_EVERY_S``, because port scanners cause many."""
+"""Maximum number of failed handshakes logged per ``FAILURES_EVERY_S``, because port scanners cause many."""
 
 FAILURES_EVERY_S = 60.0
-"""Interval after which failures are logged again, with the number of those that were suppressed."""
+"""Seconds after which failed handshakes are logged again, with the number of those that were not logged."""
 
 
 class TLSSniffer:
     """Starts TLS on connections that ask for it, and refuses plain ones from other machines."""
 
     def __init__(self, context: ssl.SSLContext, connections: Connections) -> None:
-        """Use ``context`` for new handshakes; it may be replaced, which does not affect open connections."""
+        """Use ``context`` for new handshakes. If it is replaced later, open connections keep the old one."""
         self.context = context
         self._connections = connections
         self._under_way: dict[Handshake, None] = {}
         self._of: Counter[str] = Counter()
         """The number of handshakes per network."""
         self._steps: FairQueue[Callable[[], object]] = FairQueue()
-        """Steps of handshakes that are due; addresses take turns."""
+        """Steps of handshakes that are due; networks take turns."""
         self._taking_steps = False
         self._logged = self._suppressed = 0
         self._log_again_at = 0.0
@@ -118,7 +119,7 @@ class TLSSniffer:
     ) -> None:
         """Start TLS with the bytes received so far; ``inside`` makes the protocol for the decrypted stream.
 
-        The caller must not have added the connection to ``Connections``: the handshake is added to them.
+        The caller must not have added the connection to ``Connections``: this method adds the handshake.
         """
         handshake = Handshake(self, transport, address, inside)
         if not self._connections.admit(handshake, address):
@@ -196,13 +197,13 @@ class Handshake:
         address: str,
         inside: Callable[[], asyncio.Protocol],
     ) -> None:
-        """Create a handshake counted by ``sniffer``; ``inside`` makes the protocol for the plain stream."""
+        """Create a handshake counted by ``sniffer``; ``inside`` makes the protocol for decrypted bytes."""
         self._sniffer = sniffer
         self._transport = transport
         self._address = address
         self._inside = inside
         self.place = net_of(address) if address else ""
-        """The network whose turn it shares."""
+        """The network of the client; all handshakes of a network share its turns."""
 
     def begin(self, context: ssl.SSLContext, data: bytes) -> None:
         """Start the handshake with the bytes received so far."""
@@ -214,7 +215,7 @@ class Handshake:
         stream.data_received(data)
 
     def expire(self) -> None:
-        """Abort the connection: the handshake took too long, or newer ones need its place."""
+        """Abort the connection: the handshake took too long, or a newer handshake needs its place."""
         self._sniffer.over(self, self._address)
         self._transport.abort()
 
@@ -281,7 +282,7 @@ class RawConnection(asyncio.Protocol):
         """Bytes of unsent replies: the transport keeps each reply until its last byte is sent."""
         self._scheduled = self._in_turn = False
         self._awaited = ""
-        """The part of a request whose deadline is running."""
+        """The part of a request, such as ``head``, whose deadline is running; empty if none is."""
         self._identity: ConnectionIdentity | None = None
         """Authentication of this connection, created when first needed."""
         self._token = ""
@@ -455,7 +456,7 @@ class RawConnection(asyncio.Protocol):
         protocol.data_received(data)
 
     def _take_turn(self) -> None:
-        """Submit commands that may start, at most a pipeline's worth so that other connections get a turn."""
+        """Submit commands that may start, at most ``pipelined_max``, so that other connections get a turn."""
         pipeline, service = self._pipeline, self._service
         self._in_turn = True
         pipeline.draining = service.draining
@@ -532,7 +533,7 @@ class RawConnection(asyncio.Protocol):
                 memory.give_back(exchange.size, exchange.payer)
             self._pipeline.answer(exchange, error)
             return
-        if exchange.data is not None:  # answered already; the reference cycle would keep it
+        if exchange.data is not None:  # answered already: break the reference cycle
             exchange.submission = None
         elif exchange.overtakes:
             self._pipeline.hold_back(exchange)
@@ -572,7 +573,7 @@ class RawConnection(asyncio.Protocol):
         return delivered
 
     def _write(self) -> None:
-        """Write finished replies in order while the transport sends them at once.
+        """Write finished replies in order, as long as the transport sends each of them immediately.
 
         So at most one reply is sent partially. If the connection breaks, jobs of that reply are requeued,
         while jobs of earlier replies stay with the client, which may have read them.
@@ -598,7 +599,7 @@ class RawConnection(asyncio.Protocol):
             self._transport.close()
 
     def _watch(self) -> None:
-        """Set the current deadline, and pause reading from a client that is too far ahead."""
+        """Set the current deadline, and pause reading from a client too far ahead of its replies."""
         pipeline = self._pipeline
         part, ahead = pipeline.awaits, pipeline.ahead
         if part == self._awaited and ahead is not self._reading:

@@ -33,7 +33,7 @@ from bedrockjobs.service import Service
 #
 # Small amounts per connection are not counted. If the budget is used up, connections with unread replies are
 # closed, largest first; if that does not free enough, the new request is refused. If clients need tokens,
-# each token has a share, and so have all clients together that have not shown one yet.
+# each token has a share; all clients that have not sent a token yet have one share together.
 
 
 def full() -> Unavailable:
@@ -68,7 +68,7 @@ class MemoryBudget:
         self._token_of, self._needs_token = token_of, needs_token
         self._bytes_max = max(bytes_max - MEMORY_RESERVE_BYTES, min(bytes_max, MEMORY_COUNTED_LEAST_BYTES))
         self._held: dict[Holder, tuple[int, str]] = {}
-        """Bytes that each connection holds, and the token that they are counted for."""
+        """Bytes that each connection holds, and the token against whose share they count."""
         self._used = 0
         self._used_by: Counter[str] = Counter()
         self._most = 0
@@ -94,7 +94,7 @@ class MemoryBudget:
             self._add(-size, token)
 
     def hold(self, holder: Holder, size: int) -> bool:
-        """Set the bytes a connection holds; return False if they do not fit and it must be closed."""
+        """Set the bytes a connection holds; return False if they do not fit: then close it."""
         before, token_before = self._held.get(holder, (0, ""))
         if size <= CONNECTION_BYTES_FREE:
             size = 0
@@ -125,7 +125,7 @@ class MemoryBudget:
     def _made_room(self, size: int, token: str) -> bool:
         """Close connections with unread replies until ``size`` more bytes fit; return whether they do.
 
-        A token that would exceed its share only loses connections of its own.
+        If the token would exceed its share, only connections of this token are closed.
         """
         if self._fits(size, token):
             return True
@@ -174,7 +174,7 @@ def _allocator() -> ctypes.CDLL | None:
 
 
 SWEEP_S = 0.5
-"""Interval of the sweep: a slow client is closed at most this late."""
+"""Seconds between sweeps: a slow client is closed at most this late."""
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", ""})
 """Addresses exempt from the limits per address; the empty one is the unix socket."""
@@ -188,7 +188,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items of addresses or networks, which take turns, so that a flood delays itself."""
+    """A queue in which addresses or networks take turns, so that a flood delays only its sender."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[str, deque[T]] = OrderedDict()
@@ -204,7 +204,7 @@ class FairQueue(Generic[T]):
         self._count += 1
 
     def some(self, most: int) -> list[T]:
-        """Remove and return the next items."""
+        """Remove and return the next items, at most ``most``."""
         items: list[T] = []
         while self._of and len(items) < most:
             place, waiting = self._of.popitem(last=False)
@@ -344,7 +344,7 @@ class Connections:
     async def close(self, *, at_once: bool = False) -> None:
         """Close all connections, each after its pending replies unless ``at_once``.
 
-        When it returns, each has told the service which replies were not sent.
+        When this method returns, each connection has told the service which replies were not sent.
         """
         for connection in list(self.open):
             connection.finish()

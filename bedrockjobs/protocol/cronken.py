@@ -146,7 +146,8 @@ ALL = "all"
 """The name with which Cronken pauses and resumes all jobs."""
 
 EVERY_NAME = "**"
-"""The pattern with which ``all`` pauses: it matches the names that ``*`` does, but is a pause of its own."""
+"""The pattern that is paused for ``all``. It matches the same names as ``*``, but the two are separate
+pauses."""
 
 _BY = "cronken event"
 
@@ -235,7 +236,7 @@ class CronkenEvents:
         await asyncio.gather(*(self._do(PauseJobs(name=other, by=_BY)) for other in others))
 
     async def _names(self) -> list[str]:
-        """Return the names of all jobs; stops soon after more than can be paused."""
+        """Return the names of all jobs, or the first of them if they are more than can be paused."""
         names: list[str] = []
         while len(names) <= PAUSES_MAX:
             queues = ListQueues(after=names[-1] if names else "", limit=LIST_MAX)

@@ -115,20 +115,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class LateRoutes(web.DynamicResource):
-    """All paths of a server; the routes of each are made for its first request that aiohttp gets.
+    """All paths of a server; the routes of a path are made when aiohttp gets the first request for it.
 
-    To make all takes as long as the rest of a server's start, and most servers are asked for few of them.
+    Making all routes takes as long as the rest of a server's start, and most servers are asked for few paths.
     """
 
     def __init__(self, defined: Callable[[], Iterable[web.RouteDef]]) -> None:
-        """Take the definitions from ``defined`` with the first request."""
+        """Call ``defined`` for the definitions of routes at the first request."""
         super().__init__("/{path:.*}")
         self._defined = defined
         self._made: dict[str, web.UrlDispatcher] = {}
 
     @cached_property
     def _definitions(self) -> dict[str, list[web.RouteDef]]:
-        """Return the routes by path; all whose path has parameters share one key."""
+        """Return the definitions by path; all paths with parameters share the key ``_WITH_PARAMETERS``."""
         found: dict[str, list[web.RouteDef]] = {}
         for route in self._defined():
             found.setdefault(_WITH_PARAMETERS if "{" in route.path else route.path, []).append(route)
@@ -169,7 +169,7 @@ class LateRoutes(web.DynamicResource):
 
 
 _WITH_PARAMETERS = ""
-"""Stands for all paths with parameters: no path of a request is empty."""
+"""The key of all paths with parameters; no path of a request is empty."""
 
 
 class HTTPFront:
@@ -188,8 +188,8 @@ class HTTPFront:
         """Serve ``service`` and the routes ``more``; bodies count against the budget ``memory``.
 
         With ``local_only`` the ``Host`` must name this machine, see ``Origins``. ``root_path`` is the path
-        under which a proxy serves this server, such as ``/queue``, or empty. Links begin with it; requests
-        may or may not.
+        under which a proxy serves this server, such as ``/queue``, or empty. Links begin with it; the path of
+        a request may omit it.
         """
         self._service = service
         self._settings = settings

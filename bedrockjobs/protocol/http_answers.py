@@ -83,7 +83,7 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 
 RETRY_AFTER_S = 1
-"""Value of ``Retry-After``."""
+"""Value of ``Retry-After``, in seconds."""
 
 _COME_AGAIN = (429, 503)
 
@@ -151,7 +151,7 @@ def encoded(body: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _head(date: str, status: int, media: str, closes: bool) -> bytes:
-    """Return the head up to the length of the body."""
+    """Return the head of a reply up to ``Content-Length:``, without the value."""
     lines = [
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         f"Content-Type: {media}",

@@ -89,9 +89,9 @@ _JSON_TYPES = frozenset(
 _FORM_TYPE = b"application/x-www-form-urlencoded"
 
 
-# Bodies that clients repeat but for the data of a job, its unique key or its jobID. Such a value is cut out
-# of the body, and the rest finds the command that was read from it before. The value is parsed and validated
-# alone: what surrounds it was JSON around another value, so the body is JSON if the value is.
+# Cache of commands by the bodies of requests. Many bodies differ only in the data of a job, its unique key or
+# its jobID. Such a value is cut out of the body, and the rest is the key of the cached command. Only the
+# value is parsed and validated: the rest was valid JSON around another value, so the body is JSON if it is.
 
 
 class OpenValue(NamedTuple):
@@ -99,11 +99,11 @@ class OpenValue(NamedTuple):
 
     field: str
     pattern: str
-    """What it may look like: enough to find its end, while ``read`` validates it."""
+    """A regular expression that finds the end of the value; only ``read`` validates the value."""
     read: Callable[[bytes], Any]
     """Returns the validated value; raises ValueError."""
     sample: bytes
-    """Another value, to see what it changes."""
+    """An example of the value: it shows which fields of the command depend on the value."""
 
 
 _validate_data = field_and_validator(CreateJob, "data")[1].validate_python
@@ -154,28 +154,31 @@ _CUTS: dict[type[Command[Any]] | None, tuple[Cut, ...]] = {
     FinishJob: (Cut("jobID"),),
     GetJob: (Cut(),),
 }
-"""Commands that are cached. A later cut leaves more open, and is preferred if it can be made."""
+"""The ways to cut the bodies of commands that are cached. A later one cuts out more values, and is preferred
+if the body permits it."""
 
 
 @dataclass(slots=True, frozen=True)
 class RequestHead:
-    """The parsed head of a request, with what follows from it for each request that begins with it."""
+    """The parsed head of a request, and what follows from it for every request with the same head."""
 
     data: bytes
     """Its bytes, including the blank line."""
     command_class: type[Command[Any]] | None
     """The command class of a plain request; None if aiohttp has to answer it."""
     body_bytes: int
-    """Size of the body."""
+    """Size of the body in bytes."""
     authorization: bytes
     usual: bool
-    """Whether the request is plain in any case; under an unknown ``Host`` it is with a token only."""
+    """Whether the request is plain even without a token; with an unknown ``Host`` it is plain only with a
+    token."""
     closes: bool
     """Whether the connection closes after the reply."""
     form: bool
     """Whether the content type of the body is a form."""
     answer_chars_max: int
-    """Longest reply that the connection writes itself; longer ones may be compressed or wait for memory."""
+    """Maximum characters of a reply that the connection writes itself; aiohttp writes longer ones, which may
+    be compressed or wait for memory."""
     cuts: tuple[Cut, ...]
 
 
@@ -192,7 +195,7 @@ class PlainHTTP:
         self.heads: OrderedDict[bytes, RequestHead] = OrderedDict()
         """Parsed heads by their bytes."""
         self._prepared: OrderedDict[tuple[OpenField, tuple[bytes, ...]], Prepared | None] = OrderedDict()
-        """Commands by what repeats in their bodies; None if it was seen once."""
+        """Commands by the repeated part of their bodies; None if that part was seen only once."""
         self._kinds = {
             f"{root}/{command_class.__name__}".encode(): command_class
             for command_class in COMMANDS.values()
@@ -257,7 +260,7 @@ class PlainHTTP:
         return self.gate.needs_token and not self._origins.local_only
 
     def read(self, exchange: Exchange, head: RequestHead, body: bytes) -> bool:
-        """Set the command of an exchange; return False if it is to be forgotten. Raises CommandError."""
+        """Set the command of an exchange; return False for ``Connection: forget``. Raises CommandError."""
         for cut in head.cuts:
             match = cut.split(body)
             if match is None:
@@ -279,7 +282,7 @@ class PlainHTTP:
         return True
 
     def _prepare(self, cuts: tuple[Cut, ...], body: bytes, command: Command[Any]) -> None:
-        """Cache a command if what repeats in its body is seen for the second time, unless it is long."""
+        """Cache a command when the repeated part of its body is seen again, unless that part is too long."""
         for cut in reversed(cuts):
             match = cut.split(body)
             if match is None:
@@ -293,7 +296,7 @@ class PlainHTTP:
                 continue
             sample = b"".join(chain.from_iterable(zip_longest(parts[::2], cut.samples, fillvalue=b"")))
             with suppress(CommandError, ValueError):
-                # The values must set their fields and nothing else, unlike one inside another value.
+                # Each value must set its own field and nothing else, as a value inside another one would.
                 prepared = Prepared(type(command).read_json(sample.decode()), cut.field)
                 alike = prepared.with_value(cut.read(*parts[1::2])) == command
                 if alike and prepared.with_value(cut.read(*cut.samples)) == prepared.command:
@@ -630,7 +633,7 @@ class HTTPConnection(asyncio.Protocol):
     # --- requests in turn --------------------------------------------------------------------------------
 
     def _read_head(self, data: bytes, end: int) -> RequestHead | None:
-        """Return the head of a plain request, which is not cached, or plain only with a token.
+        """Return the head of a plain request that is not cached, or that is plain only with a token.
 
         Otherwise return None, after passing the request on or starting to wait for the rest of its head.
         """
@@ -680,7 +683,7 @@ class HTTPConnection(asyncio.Protocol):
                 self._connections.expect(self, self._connections.settings.idle_http_s)
 
     def _take_turn(self) -> None:
-        """Start the first request that arrived before the reply to another; the next one has another turn."""
+        """Start the next request that arrived before a reply was written; each has a turn of its own."""
         if self._idle and self._buffer:
             self._free = True
             data, self._buffer = self._buffer, b""
@@ -784,7 +787,7 @@ class HTTPConnection(asyncio.Protocol):
             self._aiohttp.close()
 
     def _pass(self, data: bytes) -> bytes:
-        """Pass bytes of its request to aiohttp; return the bytes after it."""
+        """Pass bytes of the current request to aiohttp; return the bytes after this request."""
         assert self._aiohttp is not None
         left = self._passed_left
         if left is None:
@@ -801,7 +804,7 @@ class HTTPConnection(asyncio.Protocol):
         self._await("")
 
     def waits(self) -> None:
-        """Record that aiohttp's handler will wait or send a stream, which ends with the client's sending."""
+        """Record that aiohttp's handler waits or sends a stream until the client closes its sending side."""
         self._waits = True
         if self._ended:
             self._close()

@@ -27,15 +27,17 @@ from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpPr
 log = logging.getLogger(__name__)
 
 ACCEPTED_AT_ONCE_MAX = 1_000
-"""Connections accepted in one iteration of the event loop, in 20 ms. If it were lower, a flood could arrive
-faster than a busy machine accepts it; the kernel's queue would overflow, and new clients would only retry
-after seconds."""
+"""Maximum number of connections accepted in one iteration of the event loop, which takes 20 ms. With a lower
+one, a flood could arrive faster than a busy machine accepts it; the kernel's queue would overflow, and new
+clients would only retry after seconds."""
 
 BEGUN_AT_ONCE_MAX = 20
-"""Accepted connections that begin to be served in one iteration: 5 to 10 ms with their first requests."""
+"""Maximum number of accepted connections that start to be served in one iteration of the event loop: they and
+their first requests take 5 to 10 ms."""
 
 ARRIVALS_MAX = 1_000
-"""Accepted connections that wait to be served; beyond it, the address with the most loses its newest one."""
+"""Maximum number of accepted connections that wait to be served; one more closes the newest of the address
+that has the most."""
 
 _OWN = frozenset(map(net_of, LOOPBACK))
 """The addresses of this machine, as keys of ``Arrivals``."""

@@ -330,7 +330,7 @@ def _followed(operation: str, verb: str, reply: str, what: str) -> Schema:
 
 
 def query_of(verb: str, inside: str = "") -> list[Schema]:
-    """Return a command's parameters in the query, and ``inside`` in the path."""
+    """Return a command's OpenAPI parameters: ``inside`` in the path, the others in the query."""
     request = _schemas()[verb]
     parameters = []
     for name, schema in request["properties"].items():
@@ -404,7 +404,7 @@ def _requests(description: Schema) -> set[str]:
 
 
 def _paths(value: Any) -> Any:
-    """Return part of the paths with every parameter and body in strict form."""
+    """Return the paths, or a part of them, with every parameter and body in strict form."""
     if isinstance(value, list):
         return [_paths(part) for part in value]
     if not isinstance(value, dict):

@@ -1,9 +1,9 @@
 """The pipeline of one raw connection: bytes in, commands out, outcomes in, bytes out. No I/O.
 
-Commands of a connection start as they arrive, so that a pipeline shares commits. No command starts after one
-that may wait, that does not run in the writer, or that closes the connection; and a command that does not run
-in the writer starts only when all before it are answered. So a pipeline has the same effect as its commands
-one by one.
+Commands of a connection start as they arrive, so that a pipeline shares commits. While a command may wait,
+runs outside the writer, or is going to close the connection, no later command starts; and a command that runs
+outside the writer starts only when all before it are answered. So a pipeline has the same effect as its
+commands one by one.
 
 The owner of the socket calls ``feed`` with received bytes, ``begin`` until it returns None, ``answer`` with
 each outcome, and ``next_bytes`` while a reply is ``writable``.
@@ -34,14 +34,14 @@ class ReplyWriter(Protocol):
 
 
 class Exchange(Submission):
-    """One request, from its bytes to its reply; its command is None if it was refused."""
+    """One request, from its bytes to its reply; the command is None if the request was refused."""
 
     authorization = ""
     """The ``Authorization`` of the request."""
     size = 0
-    """Size of the request, or 0 if it is too small to be counted."""
+    """Size of the request in bytes, or 0 if it is too small to be counted."""
     payer = ""
-    """The token that the size is counted for."""
+    """The token against whose share of the memory budget the size counts."""
     warning = ""
     """Warning in the reply about headers that look misspelled."""
     waits = False
@@ -108,7 +108,7 @@ class Pipeline:
         self._blocker: Exchange | None = None
         """The exchange after which no command may start."""
         self._unsent: Answer | None = None
-        """What the last reply carried, if that was jobs; it may be sent partially."""
+        """The last reply, if it carries jobs; it may be sent only in part."""
         self._lost = False
         self.ended = False
         """Whether the client has closed its sending side."""
@@ -226,7 +226,7 @@ class Pipeline:
     def answer(self, exchange: Exchange, outcome: Outcome, *, waiter: Waiter | None = None) -> bool:
         """Set the outcome of an exchange; return False if its jobs must be requeued.
 
-        ``waiter`` has waited for the jobs in its outcome, if one did.
+        ``waiter`` is the waiter to which the outcome gives jobs, if there is one.
         """
         if exchange.data is not None or self._lost:  # already answered (``forget``), or the client is gone
             return False
@@ -342,7 +342,7 @@ class Pipeline:
 
     @property
     def ahead(self) -> bool:
-        """Return whether the client is so far ahead that reading should pause."""
+        """Return whether the client has sent so much ahead of its replies that reading should pause."""
         return (
             self.paused
             or len(self._exchanges) >= self._pipelined_max
@@ -384,5 +384,5 @@ class Pipeline:
 
 
 def _asks_for_many(command: Command[Any]) -> bool:
-    """Return whether a command asks for so many names that later ones wait until it is answered."""
+    """Return whether a command asks for so many names that later commands wait for its reply."""
     return command.asks and command.names_asked > NAMES_AT_ONCE

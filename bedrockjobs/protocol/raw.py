@@ -32,12 +32,12 @@ from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, OPEN_PAIR, Prepared, 
 # Cache of parsed requests without a body.
 #
 # Some requests repeat byte for byte, such as the GetJob of a waiting worker. Most differ in one line only:
-# the ``data:`` of a new job, the ``jobID:`` of a finished one, or whichever line is the last. For those, only
+# the ``data:`` of a new job, the ``jobID:`` of a finished one, or the last line. For those, only
 # the value of this line is parsed and validated, by the usual validator; the rest comes from the cache.
 
 
 KEPT_APART = frozenset({"connection", "timeout", "content-length", "transfer-encoding"})
-"""Headers that control processing: a request that ends with one is not cached by its last line."""
+"""Headers that control processing: requests with different values of one share no cache entry."""
 
 
 @dataclass(slots=True)
@@ -50,10 +50,12 @@ class Request:
     head: bytes = b""
     """The raw head; empty if there is a body, which excludes caching."""
     prepared: Prepared | None = None
-    """The parsed command, if cached; ``value`` is that of its open field."""
+    """The parsed command, if cached; ``value`` is the value of its open field, which differs between
+    requests."""
     value: Any = None
     ordinary: bool = False
-    """Whether the command is cached and runs in the writer, so that nothing else is to be examined."""
+    """Whether the command is cached and runs in the writer, so that nothing else of the request is
+    examined."""
     waits: bool = False
     """Whether the command may wait."""
     authorization: str = ""
@@ -101,7 +103,7 @@ class RequestCache:
         return found
 
     def _find_pair(self, head: bytes) -> Request | None:
-        """Do the same for a request in which two values differ."""
+        """Return what ``find`` does, for a request in which two values differ."""
         spans = _open_pair(head)
         template = self._pairs.get(_without(head, spans)) if spans else None
         if template is None:
@@ -150,7 +152,7 @@ class RequestCache:
     def _remember_all_but(
         self, request: Request, command: Command[Any], value_at: int, end: int, key: bytes, *, ordinary: bool
     ) -> bool:
-        """Cache a request whose value between two places may differ; return False if it may not."""
+        """Cache a request of which one value (a part of the head) may differ; return False if it may not."""
         field, validate = self._open_part(request, command, value_at, end, alone=end == len(request.head))
         if validate is not None:
             request.prepared, request.ordinary = Prepared(command, field), ordinary
@@ -174,16 +176,16 @@ class RequestCache:
             return "", None
         lines = head.decode().lower().split("\n")[1:]
         if not alone and [each.partition(":")[0].strip() for each in lines].count(name) > 1:
-            return "", None  # a later one counts
+            return "", None  # a later line of this name counts
         field, validator = field_and_validator(type(command), name)
         return field, None if validator is None else validator.validate_python
 
 
 _GAP = b"\n\n"
-"""Stands for the value in the key of a request; it cannot occur in a head."""
+"""Stands for a cut-out value in the cache key of a request; it cannot occur in a head."""
 
 _OPEN_PAIR = tuple(b"\n%b:" % name.encode() for name in OPEN_PAIR)
-"""Beginnings of two lines that both differ from request to request."""
+"""Beginnings of the two lines that both differ from request to request."""
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -192,7 +194,7 @@ _OPEN_LINES = {kind.__name__.encode(): b"\n%b:" % name.encode() for kind, name i
 
 
 def _open_pair(head: bytes) -> Spans:
-    """Return where the values of two lines that differ begin and end; empty unless there is one of each."""
+    """Return where the values of the lines of ``_OPEN_PAIR`` begin and end; empty unless each occurs once."""
     if not head.startswith(b"CreateJob"):
         return ()
     spans = []
@@ -206,13 +208,13 @@ def _open_pair(head: bytes) -> Spans:
 
 
 def _without(head: bytes, spans: Spans) -> bytes:
-    """Return the key of a head in which these values differ."""
+    """Return the cache key of a head: the head without the values at these places."""
     (first_at, first_end), (second_at, second_end) = sorted(spans)
     return head[:first_at] + _GAP + head[first_end:second_at] + _GAP + head[second_end:]
 
 
 def _open_value(head: bytes) -> tuple[int, int]:
-    """Return where the value of the line that differs begins and ends; zeros if there is none, or several."""
+    """Return where the value of the line of ``_OPEN_LINES`` begins and ends; zeros unless it occurs once."""
     opening = _OPEN_LINES.get(head[: head.find(b"\n")].rstrip())
     if opening is None or head.count(opening) != 1:
         return 0, 0
@@ -281,7 +283,7 @@ class RawParser:
         """Called with the ``Authorization`` before a large body is buffered; raises CommandError."""
         self.broken = False
         self.size = 0
-        """Size of the last request."""
+        """Size of the last request in bytes."""
 
     @property
     def held(self) -> int:
@@ -325,7 +327,7 @@ class RawParser:
             raise
 
     def _read_head(self) -> Request | None:
-        """Return a request without a body, or None; then the request is ``partial`` once its head is read."""
+        """Return a request without a body, or None; one with a body is ``partial`` once its head is read."""
         buffer = self.buffer
         if not buffer:
             return None

@@ -26,16 +26,16 @@ from bedrockjobs.protocol.http_connection import AiohttpProtocol
 from bedrockjobs.views import Views, render
 
 STREAMS_MAX = 1_000
-"""Concurrent streams: each keeps a connection, and reads the database at every event."""
+"""Maximum number of concurrent streams: each keeps a connection, and reads the database at every event."""
 
 KEEP_ALIVE_S = 15
-"""Interval of comments on an idle stream, so that proxies do not drop it."""
+"""Seconds between comments on an idle stream, which keep proxies from dropping it."""
 
 STREAM_ROWS_MAX = 100
-"""Rows per write, fewer if they are long; the next read waits until they are sent."""
+"""Maximum number of rows per write, fewer if they are long; the next read waits until they are sent."""
 
 COME_BACK_MS = 2_000
-"""Reconnect delay, sent to the client as ``retry``."""
+"""Milliseconds until a client reconnects, sent to it as ``retry``."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _STREAM = "text/event-stream"

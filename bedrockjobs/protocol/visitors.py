@@ -17,7 +17,7 @@ from bedrockjobs.base.errors import Forbidden
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _PRIVATE_ENDS = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
-"""Private top-level names that nobody can register, so no attacker can point them here."""
+"""Private top-level names, which cannot be registered, so that no attacker can point them here."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
@@ -109,7 +109,7 @@ UNIX = "unix"
 """The client address of connections over the unix socket."""
 
 USER_CHARS_MAX = 100
-"""Longest user name from a proxy, the same as for a token: both appear as ``by``."""
+"""Maximum characters of a user name from a proxy, the same as for a token: both appear as ``by``."""
 
 FORWARDED = "X-Forwarded-For"
 """Header with the chain of client addresses; each proxy appends its peer."""
@@ -118,7 +118,7 @@ UNKNOWN_CLIENT = "unknown via {}"
 """Client address if a trusted proxy gives no usable one; it never equals an address of this machine."""
 
 HOPS_MAX = 20
-"""Addresses checked in that header, from its end; real chains are shorter."""
+"""Maximum number of addresses checked in ``X-Forwarded-For``, from its end; real chains are shorter."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -182,7 +182,8 @@ class Proxies:
     def user(self, headers: Headers, address: str) -> str:
         """Return the user from a trusted proxy's header, or empty.
 
-        A repeated header or an invalid value counts as missing: the first one might be the client's.
+        A repeated header or an invalid value counts as missing: the client itself might have sent the first
+        one.
         """
         if not self._user_header or not self.trusts(address):
             return ""
