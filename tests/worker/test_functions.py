@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -196,6 +197,15 @@ def test_what_is_refused(write: Callable[[str], str], text: str, words: str) -> 
 @pytest.mark.parametrize("name", ["", "a-b", ".a", "a..b", "no_such_module", "json.no_such_module"])
 def test_no_module(write: Callable[[str], str], name: str) -> None:
     with pytest.raises(BadModule, match="module"):
+        load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("json.py", "json"), ("./json/decoder.py", "json.decoder"), ("json/decoder.py", "json.decoder")],
+)
+def test_a_file_in_place_of_a_module(write: Callable[[str], str], name: str, module: str) -> None:
+    with pytest.raises(BadModule, match=rf"expected the name of a module.*[: ]{re.escape(module)}$"):
         load(name)
 
 

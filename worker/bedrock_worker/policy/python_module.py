@@ -224,7 +224,7 @@ def load(name: str) -> PythonModule:
     Raises BadModule, also for an exception of the module itself, with its location.
     """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise BadModule(f"{name!r}: expected the name of a module, like app.jobs")
+        raise BadModule(f"{name!r}: expected the name of a module, like {_module_of(name) or 'app.jobs'}")
     folder = str(Path.cwd())
     if "" not in sys.path:
         look_in(folder)
@@ -233,6 +233,8 @@ def load(name: str) -> PythonModule:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise BadModule(f"{name}: {_fault(error)}") from None
+        if module := _module_of(name):
+            raise BadModule(f"{name}: expected the name of a module, not of its file: {module}") from None
         raise BadModule(f"{name}: no such module, in {folder} or where Python looks") from None
     except (Exception, SystemExit) as error:
         raise BadModule(f"{name}: {_fault(error)}") from None
@@ -253,6 +255,12 @@ def load(name: str) -> PythonModule:
     if twice := [one for one in names if names.count(one) > 1]:
         raise BadModule(f"{name}: expected one schedule for each name, {twice[0]} has several")
     return PythonModule(name, tuple(functions), tuple(schedules))
+
+
+def _module_of(file: str) -> str:
+    """Return the name of the module in a file; empty if it is not the path of a Python file."""
+    module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
+    return module if file.endswith(".py") and all(part.isidentifier() for part in module.split(".")) else ""
 
 
 def _fault(error: BaseException) -> str:
