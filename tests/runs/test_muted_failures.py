@@ -70,6 +70,18 @@ async def test_until_a_new_release(site: Site) -> None:
     assert [run["unseen"] for run in (await site.ok("ListFailures"))["runs"]] == []
 
 
+async def test_another_mute_covers_a_new_release(site: Site) -> None:
+    await site.ok("Heartbeat", worker="w1", version="1.0 a")
+    await fail(site)
+    fingerprint = await mute(site)
+    await site.ok("MuteFailures", fingerprint=fingerprint, name="mail/*", until="1h")
+    await site.ok("Heartbeat", worker="w2", version="1.0 b")
+    await fail(site, worker="w2")
+    assert await unseen(site) == 0
+    await fail(site, "b", worker="w2")
+    assert await unseen(site) == 1
+
+
 async def test_runs_of_jobs_that_go_on(site: Site) -> None:
     await site.create("mail/a", retries=3)
     await site.fail(await site.take("mail/a"), error="no disk 7")

@@ -123,9 +123,12 @@ class Context:
         fingerprint = fingerprint_of(error)
         records.put_fingerprint(kind, number, fingerprint)
         for mute in records.mutes():
-            if mute.fingerprint == fingerprint and mute.covers(name, self.now_ms):
-                if not mute.is_new(self._release_of(kind, number)):
-                    records.see_muted(kind, number, mute.by, self.now)
+            if (
+                mute.fingerprint == fingerprint
+                and mute.covers(name, self.now_ms)
+                and not mute.is_new(self._release_of(kind, number))
+            ):
+                records.see_muted(kind, number, mute.by, self.now)
                 return
 
     def _release_of(self, kind: Literal["job", "run"], number: int) -> str:
