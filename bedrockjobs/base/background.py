@@ -1,4 +1,4 @@
-"""Cooperative time slices: long work pauses now and then so that the event loop can serve others.
+"""Background work: cooperative time slices, in which long work lets the event loop serve others, and tasks.
 
 A transaction is one synchronous stack of calls, run in a greenlet. Code that may process more than a few
 hundred rows iterates ``in_slices`` and need not know how the pause works. The transaction stays open during a
@@ -9,6 +9,7 @@ external result pauses in the same way.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
 from functools import partial
@@ -150,3 +151,23 @@ async def done_in_turns(
         latest = monotonic() + LEFT_S
     await asyncio.sleep(0)
     return cast(T, result)
+
+
+class BackgroundTask(ABC):
+    """Work in a task of its own, from ``start`` until ``stop``."""
+
+    _task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the task in the running event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Cancel the task, if it was started, and wait for its end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Work until the task is cancelled."""

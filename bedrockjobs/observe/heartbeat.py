@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import aiohttp
 
+from bedrockjobs.base.background import BackgroundTask
+
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
@@ -24,24 +26,13 @@ CALL_S_MAX = 10.0
 """Timeout of one call; the next one follows soon."""
 
 
-class HeartbeatURL:
+class HeartbeatURL(BackgroundTask):
     """Calls a URL regularly; logs the first failure and the next success."""
 
     def __init__(self, url: str, is_healthy: Callable[[], bool], *, every_s: float = EVERY_S) -> None:
         """Call ``url`` at once, and then every ``every_s`` seconds while ``is_healthy``."""
         self._url, self._is_healthy, self._every_s = url, is_healthy, every_s
         self._failed = False
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Start calling."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Stop calling."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         limit = aiohttp.ClientTimeout(total=CALL_S_MAX)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import BackgroundTask
 from bedrockjobs.base.clock import Clock, moment_of, timestamp
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.principal import Scope
@@ -105,7 +106,7 @@ class Histories:
         return [*rows, *unwritten]
 
 
-class DepthSampler:
+class DepthSampler(BackgroundTask):
     """Counts the queued jobs by name, once in each minute in which something happened and once after it.
 
     It uses the count of the queue that the pages have, which takes at most 5 % of a reader's time.
@@ -116,17 +117,6 @@ class DepthSampler:
         self._queues = queues
         self._stats = stats
         self._every_s = every_s
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Start counting."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Stop counting."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         while True:
