@@ -553,8 +553,8 @@ PG_ANSWER_S_MAX = 10
 milliseconds. After it the connection counts as broken; PostgreSQL then ends the statement by itself."""
 
 DATABASE_RETRY_S = 0.05
-"""First delay between attempts to use a database that is away, locked or full: a standby is promoted in some
-300 ms."""
+"""First delay between attempts to use a database that is unreachable, locked or full: a standby is promoted
+in some 300 ms."""
 
 DATABASE_RETRY_S_MAX = 2.0
 """Maximum delay between attempts: each takes milliseconds of CPU, and they may continue for days."""

@@ -161,7 +161,7 @@ def whole_number(text: str, base: int = 10) -> int:
 
 
 def check_digits(number: int) -> None:
-    """Raise NumberTooLong for a number that could not be written: hexadecimal ones are read at any length."""
+    """Raise NumberTooLong if Python cannot print a number; it parses hexadecimal ones of any length."""
     try:
         str(number)
     except ValueError:
@@ -176,7 +176,7 @@ _TOML_NUMBERS = re.compile(
 )
 """Numbers, with the texts and comments in which digits are none."""
 _LONG_WITH_PREFIX = re.compile(r"0[xob][0-9a-fA-F_]{3000}")
-"""The begin of a number that tomllib converts, and that may have too many decimal digits."""
+"""The beginning of a number that tomllib converts, and that may have too many decimal digits."""
 _TOML_HEAD = re.compile(r"""[ \t]*(?:(?P<key>[\w.-]+|"[^"]*"|'[^']*')[ \t]*=|(?P<table>\[+[^\]]*\]+))""")
 
 
@@ -208,7 +208,7 @@ def _too_long_in_toml(text: str) -> tomllib.TOMLDecodeError | None:
         except NumberTooLong as error:
             line = text.count("\n", 0, found.start()) + 1
             return tomllib.TOMLDecodeError(f"{error} (at line {line}, column 1)")
-        except ValueError:  # a date, or the begin of one
+        except ValueError:  # a date, or the beginning of one
             pass
     return None
 

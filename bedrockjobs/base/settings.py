@@ -302,7 +302,9 @@ class Settings(BaseModel):
         5.0, gt=0, description="Time a stopping server gives its connections; it exits at most 4 s later."
     )
 
-    query_s: float = Field(1.0, gt=0, description="Time of one Query; CPU time of other reads on SQLite.")
+    query_s: float = Field(
+        1.0, gt=0, description="Time one Query may run; on SQLite also the CPU time of other reads."
+    )
     query_rows_max: int = Field(10_000, ge=1, description="Rows one Query may return.")
     query_bytes_max: int = Field(1024 * 1024, ge=1_024, description="Size of one Query's reply.")
     query_waiting_max: int = Field(

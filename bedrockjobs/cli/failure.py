@@ -115,7 +115,7 @@ def retry(session: Session, /, fingerprint: str | None, mask: str | None, **opti
 @takes(MuteFailures, "name", "reason", "until", "undo", "by")
 @server_options
 def mute(session: Session, fingerprint: str, undo: bool, **_: Any) -> None:
-    """Mark the failures of a group as seen, also those to come, until it changes.
+    """Mark the failures of a group as seen, also future ones, until a time or a new release.
 
     A mute ends with --until, or with the first failure in a new release: in a worker with a version that no
     live worker has now. `failure list --all` shows what is muted. Notifications are still sent.
@@ -240,7 +240,7 @@ def _row(group: Record) -> Record:
         "newest": text_of(newest, "id"),
         "at": text_of(group, "last"),
         "trend": ": ".join(filter(None, (text_of(group, "trend"), _why_muted(group)))),
-        "seen by": "" if unseen else by or "somebody",
+        "seen by": "" if unseen else by or "unknown",
         "fingerprint": text_of(group, "fingerprint"),
         "type": text_of(group, "errorType"),
         "what was wrong": text_of(group, "line"),

@@ -200,7 +200,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
 
     @group.command()
     @pattern
-    @click.option("--all", "everything", is_flag=True, help="End every pause, whoever made it.")
+    @click.option("--all", "everything", is_flag=True, help="End every pause.")
     @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask for confirmation.")
     @takes(ResumeJobs, "by")
     @server_options
@@ -244,7 +244,7 @@ def pause_text(pattern: str, pause: Record) -> str:
     if by == AT_LIMIT:
         return f"its limit: {reason} ({pattern})"
     until = local_text(text_of(pause, "until"))
-    text = ": ".join(filter(None, (by or "somebody", reason)))
+    text = ": ".join(filter(None, (by or "unknown", reason)))
     return f"{text} ({pattern}{f' until {until}' if until else ''})"
 
 

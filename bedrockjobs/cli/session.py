@@ -289,12 +289,12 @@ def _as_typed(fault: str) -> str:
 
 
 def interactive() -> bool:
-    """Return whether somebody can answer a question."""
+    """Return whether a person can answer a question."""
     return sys.stdin.isatty()
 
 
 def confirm(question: str, advice: str = "give --yes, or --dry-run to preview") -> None:
-    """Ask a question; raises click.Abort after a no, and click.UsageError if nobody can answer."""
+    """Ask a question; raises click.Abort after a no, and click.UsageError without a terminal."""
     if not interactive():
         raise click.UsageError(f"stdin is not a terminal: {advice}")
     click.confirm(question, abort=True, err=True)

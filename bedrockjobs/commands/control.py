@@ -73,7 +73,7 @@ class ResumeJobs(Command[ResumeReply]):
     name: PausePattern = Field(
         default="*", description="The pattern exactly as it was paused: `*` ends only the pause of `*`."
     )
-    all: Boolean = Field(default=False, description="End every pause instead, whoever made it.")
+    all: Boolean = Field(default=False, description="End every pause instead.")
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 

@@ -367,7 +367,7 @@ class FailureReply(Reply):
 
 
 class MuteReply(Reply):
-    """Why failures are muted, and until when."""
+    """The mute of a group of failures."""
 
     name: str = Field(description="GLOB pattern of the names.")
     reason: str
@@ -503,9 +503,9 @@ class MarkSeen(Command[MarkedReply]):
 
 
 class MuteFailures(Command[Empty]):
-    """Mark the failures of a group as seen, also those to come: until a time, or until a new release has one.
+    """Mark the failures of a group as seen, also future ones, until a time or the first in a new release.
 
-    Releases are the versions of workers, to which they add that of the file of `--version-watch`.
+    A release is a version of workers, which includes the content of the file of `--version-watch`.
     Notifications are still sent.
     """
 

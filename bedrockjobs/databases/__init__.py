@@ -46,7 +46,7 @@ async def no_wait(sentence: str, error: StoreError | Unavailable) -> None:
 
 
 class Passing(NamedTuple):
-    """An error that may pass without a change by a person."""
+    """An error that may pass by itself."""
 
     sentence: str
     refusal: StoreError | Unavailable
@@ -67,9 +67,9 @@ class WaitingStart(ABC):
         """Return the error if it may pass by itself, or None; raises StartError for a known lasting one."""
 
     async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Attempt something until the database can be used, without a limit.
+        """Repeat an attempt until the database can be used, without a limit.
 
-        Raises StartError, or an error of ``attempt``, for what a person has to change.
+        Raises StartError, or the error of ``attempt``, if it does not pass by itself.
         """
         pause_s = DATABASE_RETRY_S
         while True:

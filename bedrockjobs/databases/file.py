@@ -61,7 +61,7 @@ WAITED_FOR: dict[type[StoreError] | type[None], str] = {
     StoreBusy: "another process keeps it locked",
     StoreFull: "the disk is full",
 }
-"""For what a start waits, and how it is said."""
+"""Errors that a start waits out, and their words in messages."""
 
 EXTEND = f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}"
 

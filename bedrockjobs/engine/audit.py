@@ -120,7 +120,7 @@ def _with_repeating(
                 _shown(after),
             )
         )
-        if after is not None and not isinstance(command, CancelJob):  # these have an event of their own
+        if after is not None and not isinstance(command, CancelJob):  # which records its own event
             detail = f"{type(command).__name__}: {said}"
             context.note("changed", name=job.name, job_id=job.job_id, run_id=job.run_id, detail=detail)
     return outcome
@@ -129,9 +129,9 @@ def _with_repeating(
 def _put_off(
     context: Context, command: Command[Any], answer: Answer, found: list[Job]
 ) -> Iterator[tuple[Job, Job]]:
-    """Yield repeating jobs that will wait for a child beyond their next run, each with that child.
+    """Yield repeating jobs that now wait for a child beyond their next run, each with that child.
 
-    The command has created the child, or planned it for later than it was in ``found``.
+    The command has created the child, or postponed it: ``found`` holds the jobs before the command.
     """
     before = {job.job_id: job.next_run for job in found if job.parent_job_id}
     job_ids = list(before)
@@ -150,10 +150,10 @@ def _put_off(
 
 
 def watched_jobs(caller: Principal, command: Command[Any]) -> list[int]:
-    """Return the jobs of which the command may change a repetition, other than by the usual end of a run.
+    """Return the ids of jobs whose repetition the command may change, other than by ending a run as usual.
 
-    A child may do so, as a job that repeats waits for its children; of a new one it is the parent. Commands
-    of operators are audited anyway, except for what the result of a run says.
+    A repeating job waits for its children, so children count too; for a new child, its parent is returned.
+    Commands of operators are audited anyway, except for the result data of runs.
     """
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     of_operator = "operate" in caller.grant.roles
@@ -162,9 +162,9 @@ def watched_jobs(caller: Principal, command: Command[Any]) -> list[int]:
     told: Any = command
     changes: tuple[Any, ...]
     if kind is FinishJob:
-        return [told.job_id] if _tells_plan(told.data) else []
+        return [told.job_id] if _changes_plan(told.data) else []
     if kind is FinishJobs:
-        return [spec.job_id for spec in told.jobs if _tells_plan(spec.data)]
+        return [spec.job_id for spec in told.jobs if _changes_plan(spec.data)]
     if of_operator:
         return []
     if kind is CreateJob or kind is CreateJobs:
@@ -183,12 +183,12 @@ def watched_jobs(caller: Principal, command: Command[Any]) -> list[int]:
         return list(told.job_ids)
     else:
         return [told.job_id] if kind is CancelJob else []
-    changed = any(change is not None for change in changes) or _tells_plan(told.data)
+    changed = any(change is not None for change in changes) or _changes_plan(told.data)
     return [told.job_id] if changed else []
 
 
-def _tells_plan(data: str | None) -> bool:
-    """Return True if data may end a repetition or plan its next run, found by a text search."""
+def _changes_plan(data: str | None) -> bool:
+    """Return True if result data may end a repetition or set its next run, found by a text search."""
     return data is not None and ('"delete"' in data or '"originalNextRun"' in data)
 
 

@@ -43,7 +43,7 @@ RETRY_S = 0.00025
 may get no CPU for a while; ten transactions of another take milliseconds."""
 
 RETRY_S_MAX = 0.25
-"""The longest pause: short beside the time for which the jobs have been locked by then."""
+"""Maximum pause: short compared with the time for which the jobs have been locked by then."""
 
 
 class Submission:

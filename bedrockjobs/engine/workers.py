@@ -9,8 +9,8 @@ evicts a worker of the token that uses most of the budget, preferring workers wh
 and that never got a job. An evicted worker keeps its runs and is added again at its next request.
 
 A worker belongs to the token that used its name first, at any server, until it leaves or is silent for a
-lease. What another token says under its name changes nothing of it; only leases of runs are renewed, so that
-a worker whose token was exchanged loses none.
+lease. Requests of other tokens under its name do not change it; they only renew leases of runs, so that a
+worker whose token was rotated loses none.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Worker:
     """Whether its last heartbeat reply said that it is drained."""
     runs: set[int] = field(default_factory=set)
     by: str | None = ""
-    """The name of the token that it belongs to, empty without one; None if an older server told of it."""
+    """The name of the token that it belongs to, empty without one; None if an older server reported it."""
     elsewhere: bool = False
     """Whether it is known from other servers only."""
     served: bool = False
@@ -172,7 +172,7 @@ class Worker:
 
     @property
     def share(self) -> str | None:
-        """Return the token to whose share of the budget it counts; None if only other servers know it."""
+        """Return the token whose share of the budget it uses; None if only other servers know it."""
         return None if self.elsewhere else self.by
 
     def measured(self) -> int:
@@ -705,7 +705,7 @@ class WorkerRegistry:
         return self._answer(command)
 
     def _beat(self, command: Heartbeat, by: str) -> Worker:
-        """Renew the leases of a worker's runs; record what it says of itself, if it belongs to the token."""
+        """Renew the leases of a worker's runs; update the worker if it belongs to the token."""
         worker = self.record_contact(
             command.worker,
             host=command.host,
@@ -979,7 +979,7 @@ class SharedWorkers(WorkerRegistry):
         ]
 
     def _give_up_foreign(self, row: WorkerRow) -> None:
-        """Remove a worker of this server whose name another token used first, at another server."""
+        """Remove a worker of this server if another token used its name first, at another server."""
         worker = self.workers.get(row.name)
         if worker is not None and row.by is not None and worker.by not in (row.by, None):
             self._remove(row.name)

@@ -63,7 +63,7 @@ def slots_by(name: str, options: Options, limits: Sequence[Limit]) -> int:
 
 
 def per_key(limits: Sequence[Limit]) -> list[tuple[str, int]]:
-    """Return the patterns with a limit of runs per key, and how many there may be."""
+    """Return the patterns whose limit is per key, each with its number of runs."""
     return [(each.pattern, each.running) for each in limits if each.per_key]
 
 
@@ -101,7 +101,7 @@ def limits_from(text: str) -> tuple[Limit, ...]:
 
 
 def text_of_limits(limits: Sequence[Limit]) -> str:
-    """Return limits in their stored form, which earlier versions can read if no limit is per key."""
+    """Return the stored form of limits; earlier versions can read it if no limit is per key."""
     return json.dumps([each if each.per_key else each[:-1] for each in limits])
 
 
@@ -185,14 +185,14 @@ class Mute(NamedTuple):
     until: str
     """When it ends; empty: with the first failure in a new release."""
     releases: tuple[str, ...] = ()
-    """The versions of the workers at its begin, unless it ends at a time."""
+    """Versions of the live workers when it began; empty if it ends at a time."""
 
     def covers(self, name: str, now: str) -> bool:
-        """Return whether failures of a name are muted, unless they come from a new release."""
+        """Return whether the mute applies to a name now, apart from new releases."""
         return glob(name, self.pattern) and (not self.until or now < self.until)
 
     def is_new(self, release: str) -> bool:
-        """Return whether the mute ends with a failure in a worker of this version; empty if unknown."""
+        """Return whether a failure in a worker of this version ends the mute; empty if unknown."""
         return bool(release) and not self.until and release not in self.releases
 
 

@@ -160,8 +160,8 @@ def _zeros() -> list[int]:
 class Stats:
     """The counters of the current minute, the rows of earlier ones to be written, and totals since the start.
 
-    Each hour, ``STATS_NAMES_MAX`` names have counters of their own: those with the most jobs when they first
-    appear.
+    In each hour up to ``STATS_NAMES_MAX`` names have counters of their own; of names that appear in the same
+    minute, those with the most jobs come first.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class Stats:
         self._all = _zeros()
         self._names: dict[str, list[int]] = {}
         self._rest = _zeros()
-        """The counters of names for which there is no room."""
+        """Counts of names beyond the limit, which are not written."""
         self._names_before: Collection[str] = ()
         """The names that were counted in the minute before."""
         self._hour = ""

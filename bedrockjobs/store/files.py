@@ -52,7 +52,7 @@ def open_plain(path: Path) -> int:
 
 
 def _open_ours(path: Path) -> int:
-    """Open or create a file; what was there is checked once it is open, so that no other one takes its place.
+    """Open or create a file; an existing one is checked through its descriptor, so it cannot be swapped.
 
     Raises OSError, or UnsafeFile.
     """
@@ -69,10 +69,10 @@ def _open_ours(path: Path) -> int:
 
 
 def check_owner(database: Path) -> None:
-    """Raise UnsafeFile if another user owns a file of the database, or everybody may write to it.
+    """Raise UnsafeFile if another user owns a file of the database, or one is world-writable.
 
     Trusted owners are this user, root and the owner of the folder, unless the folder is world-writable. A
-    group may write: only a trusted owner can have let it, and Kubernetes does so in volumes with an fsGroup.
+    group may write: only a trusted owner can permit that, as Kubernetes does in volumes with an fsGroup.
     """
     for suffix in ("", *SIDE_FILES, "-lock"):
         path = Path(f"{database}{suffix}")
@@ -86,10 +86,10 @@ def check_owner(database: Path) -> None:
 
 
 def _check_found(path: Path, found: os.stat_result) -> None:
-    """Raise UnsafeFile unless a file is a regular one of a trusted owner that not everybody may write to."""
+    """Raise UnsafeFile unless a file is regular, belongs to a trusted owner and is not world-writable."""
     if not stat.S_ISREG(found.st_mode):
         raise UnsafeFile(_unsafe_words(path))
-    trusted = {os.geteuid(), 0} | (set() if _is_everybodys(path.parent) else {path.parent.stat().st_uid})
+    trusted = {os.geteuid(), 0} | (set() if _is_world_writable(path.parent) else {path.parent.stat().st_uid})
     if found.st_uid not in trusted:
         raise UnsafeFile(
             f"{path} belongs to the user {found.st_uid}, who may have put it there: expected a file of"
@@ -100,22 +100,22 @@ def _check_found(path: Path, found: os.stat_result) -> None:
 
 
 def occupy_names(database: Path, suffixes: Iterable[str] = SIDE_FILES) -> None:
-    """In a folder where everybody may make files, make the side files of a database that are missing.
+    """Create the missing side files of a database if its folder is world-writable.
 
-    SQLite would open those that another user has made after ``check_owner``. An empty one changes nothing for
-    it, and in such a folder only we can remove ours. Once SQLite has the database open, only ``-journal`` may
-    be given: closing another one would drop its locks. Raises UnsafeFile or OSError.
+    Otherwise another user could create them after ``check_owner``, and SQLite would open them. SQLite ignores
+    empty ones. Once SQLite has the database open, only ``-journal`` may be given: closing another side file
+    would drop its locks. Raises UnsafeFile or OSError.
     """
-    if _is_everybodys(database.parent):
+    if _is_world_writable(database.parent):
         for suffix in suffixes:
             os.close(open_plain(Path(f"{database}{suffix}")))
 
 
 @contextmanager
 def names_protected(database: Path) -> Iterator[None]:
-    """Check a database and occupy its names while SQLite opens and uses it, whether a server has it or not.
+    """Check a database, and occupy the names of its side files while SQLite uses it.
 
-    This process must not have it open. Raises UnsafeFile or OSError.
+    A server may have it open, but not this process. Raises UnsafeFile or OSError.
     """
     check_owner(database)
     has_journal = Path(f"{database}{JOURNAL}").exists()  # then it is the server's
@@ -131,11 +131,11 @@ def _leave_journal(database: Path) -> None:
     """Remove the empty journal that ``occupy_names`` made."""
     journal = Path(f"{database}{JOURNAL}")
     with suppress(OSError, UnsafeFile):
-        if _is_everybodys(database.parent) and not journal.lstat().st_size:
+        if _is_world_writable(database.parent) and not journal.lstat().st_size:
             remove_plain(journal)
 
 
-def _is_everybodys(folder: Path) -> bool:
+def _is_world_writable(folder: Path) -> bool:
     return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
@@ -335,7 +335,7 @@ class DatabaseLock:
 
     def _write(self, file: int, text: str) -> None:
         line = f"{text}\n".encode()
-        os.pwrite(file, line, 0)  # before it is cut: on a full disk, what was freed may be gone
+        os.pwrite(file, line, 0)  # before truncating: on a full disk, freed space may be gone
         os.ftruncate(file, len(line))
         os.fsync(file)
 

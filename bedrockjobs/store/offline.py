@@ -37,7 +37,7 @@ def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
     """
     if not path.is_file():
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
-    path = path.resolve()  # once: in a folder of others, a link may change
+    path = path.resolve()  # once: another user may change a link
     with names_protected(path), closing(open_for_writing(path)) as connection:
         connection.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")
         found = version_of(connection)

@@ -153,8 +153,9 @@ class Records:
         self._walk: _NewestFirst | None = None
         """An unfinished scan of runs with retention limits."""
         self._events_after = 0
-        self._stats_after = ""
         """The event where cleaning by age continues; 0: from the start."""
+        self._stats_after = ""
+        """The name after which the cleaning of counters continues; empty: from the start."""
         self._events_walk: _NewestFirst | None = None
         """An unfinished scan of events with size limits."""
 

@@ -71,7 +71,7 @@ class SandboxedConnection(sqlite3.Connection):
         return self.cursor(_BoundedCursor).execute(sql, parameters)
 
     def limit(self, cpu_s: float, wall_s: float, bytes_max: int) -> None:
-        """Limit CPU time, time and size of the next statement."""
+        """Limit CPU time, elapsed time and size of the next statement."""
         self._cpu_max = self._cpu() + cpu_s
         self._deadline = CLOCK.monotonic() + wall_s
         self.bytes_max = bytes_max

@@ -422,7 +422,7 @@ def test_resume_all_lists_the_pauses_and_asks(fake: FakeServer) -> None:
     fake.will("ListPauses", {"pauses": pauses}, {"pauses": pauses}, {"pauses": pauses})
     result = run("schedule", "resume", "--all")
     assert result.exit_code == 2
-    assert "ann: disks (a)\nsomebody (b*)\n" in result.stderr
+    assert "ann: disks (a)\nunknown (b*)\n" in result.stderr
     assert "stdin is not a terminal: give --yes" in result.stderr
     assert sent(fake, "ResumeJobs") == []
 

@@ -353,7 +353,7 @@ def mark_seen(context: Context, command: MarkSeen) -> Answer:
 
 @handles(MuteFailures, plan=lambda _: AccessPlan(control=True))
 def mute_failures(context: Context, command: MuteFailures) -> Answer:
-    """Mute a fingerprint for names that match, or undo that; mutes that have ended are deleted."""
+    """Mute a fingerprint for matching names, or undo that; expired mutes are deleted."""
     records = context.unit.records
     pattern = plain_pattern(command.name)
     mine = command.fingerprint, pattern

@@ -101,7 +101,7 @@ def _reason_behind(ended: WorkflowJobRow) -> str:
 
 
 def beginning_behind(job_id: int) -> str:
-    """Return how the reason of jobs cancelled behind this one begins; the rest may quote its error."""
+    """Return the beginning of the reason of jobs cancelled behind this one; the rest may quote its error."""
     return f"Job {job_id} ("
 
 
