@@ -1,4 +1,4 @@
-"""Child setup: turns a forked process into a command.
+"""Starts commands: by a child like that of ``vfork``, or by turning a forked process into the command.
 
 Imports only the standard library and ``kernel``.
 """
@@ -26,16 +26,16 @@ from bedrock_worker.run.kernel import ControlGroup
 
 
 MACHINES = ("x86_64", "aarch64")
-"""Machines with the ``ucontext_t`` layout of ``_Context``; others use a fork."""
+"""Machines with the ``ucontext_t`` layout of ``_Context``; on others, programs are started by a fork."""
 
 PATHS_MAX = 16
 """Maximum candidate paths of a program; with more, it is started by a fork."""
 
 CALLS_MAX = 20 + PATHS_MAX
-"""Maximum calls of a child: one per limit, and a dozen others."""
+"""Maximum calls of a child: one per path and per resource limit, and a dozen others."""
 
 CONTEXT_BYTES, STACK_BYTES = 8_192, 32_768
-"""Memory of a call: its context, and a stack large enough for a signal. Only touched pages are used."""
+"""Bytes of each call's context and stack (with room for a signal). Untouched pages cost nothing."""
 
 ARGUMENTS_MAX, WORD_BYTES = 5, 8
 
@@ -46,7 +46,7 @@ FAILED = 127
 """Exit status of a child that could not execute the program; it is never read."""
 
 OURS = 3
-"""Handles from here on are ours; those below are the program's."""
+"""The first handle that is ours; 0 to 2 are the program's stdin, stdout and stderr."""
 
 CALLS = (
     *("write", "setsid", "signal", "prctl", "close", "dup2", "nice", "setrlimit", "execve"),
@@ -168,7 +168,7 @@ def _place(name: str) -> int:
 
 
 def _may_be(kind: int, soft: int, hard: int) -> bool:
-    """Return whether we may set a limit: a child would ignore the failure."""
+    """Return whether we may set a resource limit; the child itself would ignore the failure."""
     _, ours = resource.getrlimit(kind)
     return soft <= hard and (ours == resource.RLIM_INFINITY or hard <= ours)
 
@@ -186,7 +186,7 @@ RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, s
 
 
 def catch_signals() -> None:
-    """Install no-op handlers for these signals, which exec resets to the defaults.
+    """Install no-op handlers for ``RESET_SIGNALS``, so that exec resets them to the defaults.
 
     Ignored signals would stay ignored after exec.
     """
@@ -216,7 +216,7 @@ def become(
 ) -> NoReturn:
     """Execute the command in this process; on failure write the reason to ``report``, which exec closes.
 
-    It does little: each page of memory that it touches is copied, which is most of the cost of a start.
+    Each page of memory that it touches is copied, which is most of the cost of a start: so it does little.
     """
     where = ""
     try:

@@ -1,10 +1,10 @@
 """``python -m bedrock_worker.run.fetch_url``: performs the request of a job's ``url``.
 
-The job is read from the file ``BEDROCK_DATA_FILE``, or from stdin. Only public addresses are connected to,
-also through names and redirects, unless the argument ``--allow-private`` is given. Prints the status and the
-beginning of the body. Exit status 0: the status is an expected one; 1: it is not, or there was no answer;
-100: the request is impossible or forbidden. Redirects are followed if they keep the scheme, unless a redirect
-is an expected status.
+The job is read from the file ``BEDROCK_DATA_FILE``, or from stdin. Without the argument ``--allow-private``,
+the program connects to public addresses only, also for names and redirects. It prints the status and the
+beginning of the body. Exit status 0: the HTTP status is expected; 1: it is not, or there was no answer; 100:
+the request is impossible or forbidden. A redirect that keeps the scheme is followed, unless the job
+expects a redirect as its status.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REDIRECTS_MAX = 5
 """Maximum redirects in a row."""
 
 EXPECTED, NOT_EXPECTED = 0, 1
-"""Exit statuses, in addition to those with a meaning to every worker."""
+"""Exit statuses of this program; the others have the same meaning for every command of a worker."""
 
 
 NAT64 = ip_network("64:ff9b::/96")
@@ -92,7 +92,10 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 async def perform(fetch: Fetch, *, private: bool = False) -> int:
-    """Perform a request, possibly to a ``private`` address, print the answer and return the exit status."""
+    """Perform a request, with ``private`` also to an address that is not public; return the exit status.
+
+    Prints the answer.
+    """
     door = AddressFilter(private=private)
     try:
         async with (
@@ -124,7 +127,7 @@ async def perform(fetch: Fetch, *, private: bool = False) -> int:
 
 
 class AddressFilter:
-    """Creates the sockets of all connections, including redirects, if the address is allowed."""
+    """Creates the socket of each connection, also after a redirect, if its address is allowed."""
 
     def __init__(self, *, private: bool) -> None:
         """Allow only public addresses, or all with ``private``."""
@@ -166,7 +169,7 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 def is_own(address: AddrInfoType) -> bool:
     """Return whether an address, or one embedded in it, belongs to this machine.
 
-    The kernel then sends from the same address.
+    To such an address, the kernel sends from the address itself.
     """
     family, kind, protocol, _, where = address
     for inside in _embedded(ip_address(str(where[0]).partition("%")[0])):

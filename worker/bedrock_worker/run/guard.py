@@ -1,4 +1,4 @@
-"""A guard: starts one command after the other, reports how each ended, and kills all their descendants.
+"""A guard: starts one command after the other, reports how each ended, and kills its descendants.
 
 The kernel reparents orphans to the guard, including those in sessions of their own. The guard also kills them
 when the worker is dead or the lease has expired.
@@ -23,26 +23,27 @@ from bedrock_worker.run.kernel import NEVER, ControlGroup
 from bedrock_worker.run.warm import Functions
 
 REPORT_AFTER_S = 0.01
-"""Delay of the report that a run has started; a shorter run is reported in one message."""
+"""Seconds after which the start of a run is reported; the start of a shorter run is reported with its end."""
 
 DATA_FILE = "job.json"
-"""The file in a run's folder that holds its job; also its stdin."""
+"""The file in a run's folder that holds its job; stdin reads from it too."""
 
 BEFORE_FILE = "before.json"
-"""The file with the results of the jobs before it, in a workflow: a part of its job."""
+"""The file in a run's folder with the results of the jobs before it in a workflow, a part of its job."""
 
 __all__ = ["BEFORE_FILE", "DATA_FILE", "FAULT", "Guard"]
 
 
 class Guard:
-    """The process above the commands of one slot; it lives until the worker releases it."""
+    """The parent process of the commands of one slot; it lives until the worker releases it."""
 
     def __init__(
         self, control: socket.socket, parent_group: str | None, *, daemons: bool, note: mmap.mmap
     ) -> None:
         """Serve the worker at the other end of ``control``.
 
-        ``note`` is shared with the watchdog: the folder to remove if this guard and the worker are killed.
+        ``note`` is memory shared with the watchdog, for the path of the folder that the watchdog removes if
+        this guard and the worker are killed.
         """
         self._control, self._parent_group, self._daemons = control, parent_group, daemons
         self._note = note
@@ -60,10 +61,10 @@ class Guard:
         self._next: tuple[bytes, list[int]] | None = None
         self._output: list[int] = []
         self._alarm: list[int] = []
-        """The timer that kills a run which the worker gave to a process directly."""
+        """The timer after which the guard kills a run that the worker gave directly to a process."""
 
     def run_commands(self) -> None:
-        """Run each command to its end and that of its descendants, until the worker releases the guard."""
+        """Run commands, each until it and its descendants have ended, until the worker releases the guard."""
         if not self._daemons:
             kernel.become_subreaper()
             self._make_group()
@@ -100,7 +101,7 @@ class Guard:
     def start(
         self, program: Mapping[str, Any], stdio: Sequence[int], *, grouped: bool = False
     ) -> dict[str, object]:
-        """Start a program; return its ``pid``, or why it failed."""
+        """Start a program; return its ``pid``, or why it could not be started."""
         ours, paths = os.getpid(), paths_of(program["argv"][0], program["env"])
         if pid := self._start_by_vfork(program, stdio, paths, grouped):
             return {"pid": pid}
@@ -125,7 +126,7 @@ class Guard:
     def _start_by_vfork(
         self, program: Mapping[str, Any], stdio: Sequence[int], paths: Sequence[str], grouped: bool
     ) -> int:
-        """Start a program without copying memory; return 0 if a fork has to try it or find the error."""
+        """Start a program without copying memory; return 0 on failure, so that a fork finds the error."""
         if self._vfork is None:
             return 0
         group = self._group.members if grouped and self._group is not None else None
@@ -139,14 +140,14 @@ class Guard:
             return 0
 
     def report_started(self, pid: int) -> None:
-        """Report the process of the run to the worker after a short delay, or with its end."""
+        """Report the process of the run to the worker, in ``REPORT_AFTER_S`` or with an earlier end."""
         self._started = {"started": pid, "guard": os.getpid()}
         self._tell_at = time.monotonic() + REPORT_AFTER_S
 
     def watch(self, pid: int, end: int) -> None:
-        """Direct the worker's signals to the group of a process until ``end`` becomes readable.
+        """Direct the worker's signals to the group of a process until its pidfd ``end`` becomes readable.
 
-        With 0 they are kept for the next process.
+        With ``pid`` 0, signals are kept for the next process.
         """
         self._pid, self._end = pid, end
         if pid and self._late:
@@ -182,7 +183,7 @@ class Guard:
                     self._kill()
 
     def end_group(self, pid: int) -> None:
-        """Kill a group whose leader has not been reaped, so that its id cannot have been reused."""
+        """Kill a process group whose leader is not reaped yet, so that no other group can have its id."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
 
@@ -226,7 +227,7 @@ class Guard:
             self._pid = 0
         self._serving = False
         if self._started and self._tell_at == NEVER and "ended" not in message:
-            message = {"ended": -signal.SIGKILL}  # since its start was reported, its end must be too
+            message = {"ended": -signal.SIGKILL}  # a reported start needs a reported end
         if "ended" in message:
             if self._tell_at != NEVER:
                 message |= self._started
@@ -234,13 +235,13 @@ class Guard:
         self._started, self._tell_at = {}, NEVER
         if process is None:
             self._report({**message, "files": bool(self._folder) and self._clear_folder()})
-        else:  # the worker gives it further runs directly, in the same folder
+        else:  # the worker gives the process further runs directly, in the same folder
             self._report(message, process.way)
             process.way.close()
             self._signalled = False
 
     def _await_message(self) -> None:
-        """Wait for a message of the worker, or for the exit of the process that it gives runs directly."""
+        """Wait for a message of the worker, or for the exit of the process that it gives its runs to."""
         process = self._functions.process
         if process is None:
             self._process_message()
@@ -259,15 +260,15 @@ class Guard:
             self._process_message()
 
     def _end_process(self) -> None:
-        """Kill the process to which the worker gave runs, with all that it left, and report its end."""
+        """Kill the process to which the worker gave runs, and all its descendants; report its end."""
         process = self._functions.process
         assert process is not None
-        self._until = NEVER  # the status belongs to its first run
+        self._until = NEVER  # this deadline was that of its first run
         self._pid = 0  # signals that arrive now are for the next run
         message = {"gone": process.pid, "ended": self._functions.retire()}
         message |= {"signalled": self._signalled, "left": self._end_rest()}
         self._signalled = False
-        # The worker removes the folder: the job in it shows which run was the last.
+        # The worker removes the folder, after it has read there which run was the last.
         self._report({**message, "files": True, "folder": self._folder})
 
     def _run_command(self, program: Mapping[str, Any], stdio: Sequence[int]) -> dict[str, object]:
@@ -291,7 +292,7 @@ class Guard:
     def _make_folder(self, folder: str, data: bytes, before: tuple[int, int] | None) -> int:
         """Create the folder of a run with its job, and return a handle to read the job.
 
-        ``before`` is the part of the job for a file of its own.
+        ``before`` is the first and last offset of the part of the job that gets a file of its own.
         """
         noted = os.fsencode(folder)
         self._note[: len(noted) + 1] = noted + b"\0"
@@ -304,7 +305,7 @@ class Guard:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _clear_folder(self) -> bool:
-        """Remove a folder that holds only the job; return whether the folder still exists."""
+        """Remove the run's folder if it holds only the job; return whether the folder still exists."""
         try:
             for name in (DATA_FILE, BEFORE_FILE):
                 with suppress(FileNotFoundError):
@@ -317,7 +318,7 @@ class Guard:
         return False
 
     def _end_rest(self) -> int:
-        """Kill leftover processes of the run; return how many remain."""
+        """Kill the processes that the run left; return how many could not be killed."""
         if self._daemons:
             return 0
         if self._group is not None and self._functions.process is None:

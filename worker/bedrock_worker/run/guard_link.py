@@ -18,7 +18,7 @@ from bedrock_worker.run.pipes import Pump
 from bedrock_worker.run.pooled import PooledProcess
 
 READ_BYTES = 65_536
-"""Size of one read of a guard's message; each is much shorter."""
+"""Bytes of one read of a guard's message; each message is much shorter."""
 
 Hear = Callable[[dict[str, Any] | None], None]
 """Called with a message of the guard, or None if the guard is dead."""
@@ -28,14 +28,14 @@ class GuardLink:
     """The connection to one guard. Belongs to the event loop of the main thread."""
 
     def __init__(self, channel: socket.socket, idle: Hear, watchdog: int) -> None:
-        """Listen to a guard made by ``watchdog``; ``idle`` handles messages while it has no command."""
+        """Listen to a guard of the process ``watchdog``; ``idle`` handles messages while no command runs."""
         channel.setblocking(False)
         self.watchdog = watchdog
         self._way, self._idle = channel, idle
         self.pumps: list[Pump] = []
-        """The output pipes of its processes for functions, shared by several runs."""
+        """The output pipes of the guard's process for functions, shared by several runs."""
         self.process: PooledProcess | None = None
-        """The process for functions that we give runs directly, if there is one."""
+        """The process for functions to which the worker gives runs directly, or None."""
         self._handed: list[int] = []
         self.on_message = idle
         self.pid = 0
@@ -55,8 +55,8 @@ class GuardLink:
     def give(self, head: bytes, template: bytes, data: str, output: Sequence[int], hear: Hear) -> None:
         """Start a run; ``hear`` handles its messages.
 
-        ``head``, which describes the run, and ``template``, which starts its template, are one line of JSON
-        each. They are followed by the text of the job, and by its stdout and stderr. Raises OSError if the
+        ``head`` describes the run and ``template`` how to start its template, each as one line of JSON;
+        ``data`` is the text of the job, ``output`` the handles for stdout and stderr. Raises OSError if the
         guard is dead.
         """
         self.drop_process()  # the guard terminates it
@@ -69,7 +69,7 @@ class GuardLink:
             self._way.send(word)
 
     def resume_if_stopped(self, stops: Stops) -> None:
-        """Resume the guard if it was stopped."""
+        """Resume the guard if it is stopped (SIGSTOP); kill it if that happens again."""
         if self._process >= 0 and kernel.state_of(self.pid) in kernel.STOPPED:
             stops.end(self.pid, self._process)
 
@@ -79,13 +79,13 @@ class GuardLink:
         self.send(b"ask")
 
     def kill(self) -> None:
-        """Kill a guard that does not obey; the kernel and the watchdog end its run."""
+        """Kill a guard that does not respond; the kernel and the watchdog then end its run."""
         if self._process >= 0:
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def keep_process(self, pid: int, *, kind: bytes, folder: str, data: str, runs: int) -> None:
-        """Keep the process whose socket came with the last message, for this many runs of its kind."""
+        """Keep the process whose socket came with the last message, for at most ``runs`` runs of its kind."""
         try:
             channel = socket.socket(fileno=self._handed.pop())
             process = PooledProcess(channel, pid, kind=kind, folder=folder, data=data, runs=runs)
@@ -97,7 +97,7 @@ class GuardLink:
         self.process = process
 
     def drop_process(self) -> None:
-        """Drop the process."""
+        """Close the connection to the process for functions, which then exits."""
         if self.process is not None:
             self.process.close()
             self.process = None
@@ -107,7 +107,7 @@ class GuardLink:
         self.on_message = self._idle
 
     def release(self) -> None:
-        """Release the guard: what still runs is killed, and its folder is removed."""
+        """Release the guard, which kills what still runs and removes the folder of the run."""
         if self.is_alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
@@ -131,7 +131,7 @@ class GuardLink:
             process, resting = self.process, self.on_message == self._idle
             self.release()
             self.on_message(None)
-            if process is not None and resting:  # otherwise its run checks the folder
+            if process is not None and resting:  # otherwise the run checks the folder
                 shutil.rmtree(process.folder, ignore_errors=True)
             return
         self._on_message(json.loads(word))
@@ -141,7 +141,7 @@ class GuardLink:
 
     def _on_message(self, message: dict[str, Any]) -> None:
         if message.keys() == {"guard"}:
-            with suppress(OSError):  # it is dead, or the handle limit is reached
+            with suppress(OSError):  # the guard is dead, or the handle limit is reached
                 self._process = os.pidfd_open(message["guard"])
                 self.pid = message["guard"]
             return
@@ -157,5 +157,5 @@ class GuardLink:
             resting = self.on_message == self._idle
             self.on_message(message)
             process.close()
-        if resting:  # otherwise its run checks the folder
+        if resting:  # otherwise the run checks the folder
             shutil.rmtree(message["folder"], ignore_errors=True)

@@ -1,7 +1,7 @@
 """Stand-ins for the server in tests of an application: ``eager`` runs jobs at once, ``capture`` records them.
 
-Neither needs a server or a network. Both replace ``enqueue`` of every function until their block ends, also
-in threads and tasks; of nested blocks the innermost counts.
+Neither needs a server or a network. Until its ``with`` block ends, each takes the jobs that any function
+enqueues, also in other threads and tasks; of nested blocks, the innermost takes them.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ from bedrockjobs.commands import (
 AnyFunction = JobFunction[..., Any] | AsyncJobFunction[..., Any]
 
 RETRIES_ASKED = 3
-"""Retries of a job without such an option whose function asks for one, as of a worker's."""
+"""Retries if the function raises ``Retry`` and the job has no ``retries``: as many as with a worker."""
 
 SNOOZES_MAX = 100
-"""Snoozes after which a job stays queued, so that a test ends."""
+"""Maximum snoozes of a job; after them it stays queued, so that the test ends."""
 
 
 class EndedRun(NamedTuple):
@@ -88,14 +88,14 @@ class EndedRun(NamedTuple):
     status: int
     """The exit status that its process would have."""
     result: dict[str, Any] | None = None
-    """The job's data, or the requested delay."""
+    """The job's new data, or ``{"delay": seconds}`` if the function asked for one, or None."""
     error: str = ""
     """The error as the worker reports it."""
     exception: BaseException | None = None
 
 
 class _RunInTest(CurrentRun):
-    """The current run of a function in a test, which keeps its progress."""
+    """The current run of a function in a test; keeps the progress that the function reports."""
 
     said: Progress | None = None
 
@@ -107,7 +107,7 @@ class _RunInTest(CurrentRun):
 
 
 def run_once(declared: Declared, run: CurrentRun) -> EndedRun:
-    """Call a declared function for the job of a run, as its process would."""
+    """Call a declared function for the job of a run, as the process of a worker does."""
     rules = RetryRules(declared.options)
     try:
         _ = run.job
@@ -131,7 +131,10 @@ def _called(declared: Declared, job: Job) -> Any:
 
 
 def _finished(returned: Any) -> Any:
-    """Return a value, or the result of a coroutine, in another thread if this one has an event loop."""
+    """Return a value as it is, or run a coroutine and return its result.
+
+    The coroutine runs in another thread if this one has a running event loop.
+    """
     if not inspect.iscoroutine(returned):
         return returned
     try:
@@ -162,7 +165,7 @@ def _of_error(error: Exception, rules: RetryRules, attempt: int) -> EndedRun:
         words = f"{last_line(error)}\n{traceback_of(error)}"
         try:
             decision = rules.decide(error, attempt) if rules else None
-        except Exception:  # a worker prints it, and uses the job's backoff
+        except Exception:  # a worker prints the exception, and uses the job's backoff
             decision = None
         if decision is None:
             return EndedRun(RAISED, None, words, error)
@@ -185,11 +188,11 @@ class Enqueued:
     def __init__(self, job_id: int, function: AnyFunction, spec: JobSpec) -> None:
         self.job_id, self.function, self.spec = job_id, function, spec
         self.arguments: dict[str, Any] = json.loads(spec.data)
-        """The arguments by name, as JSON; those that are results of other jobs are None until it runs."""
+        """The arguments by name, as JSON values; the result of another job is None until this job runs."""
         self.arguments.pop(PASSED, None)
         self.state = "QUEUED"
         self.attempts = 0
-        """How often it was run; snoozed runs do not count."""
+        """How many runs it has had; snoozed runs do not count."""
         self.errors: list[str] = []
         """The errors of its failed runs."""
         self.delays: list[int | None] = []
@@ -200,9 +203,9 @@ class Enqueued:
         self.result: dict[str, Any] | None = None
         self.workflow: WorkflowInTest | None = None
         self.place = spec if isinstance(spec, WorkflowJob) else _NO_PLACE
-        """Its place in the workflow."""
+        """Its entry in the workflow: ``ref``, ``after``, ``on_failure``; outside of a workflow a dummy."""
         self.reason = ""
-        """Why it was cancelled, in a workflow."""
+        """Why it was cancelled, if it is a job of a workflow; otherwise empty."""
 
     @property
     def name(self) -> str:
@@ -210,11 +213,11 @@ class Enqueued:
         return str(self.spec.name)
 
     def __repr__(self) -> str:
-        """Return it like a call: ``square(n=4)``."""
+        """Return the job as a function call: ``square(n=4)``."""
         return shown(self.function, self.arguments)
 
     def run(self) -> None:
-        """Run the job until it ends, with its retries; delays are not waited for."""
+        """Run the job and its retries until it ends, without waiting for delays."""
         declared, snoozes = declaration_of(self.function), 0
         while self.state == "QUEUED" and snoozes < SNOOZES_MAX:
             self.attempts += 1
@@ -240,7 +243,7 @@ class Enqueued:
             self.delays.append(ended.result["delay"] if ended.result else None)
 
     def outcome(self, timeout: float | None) -> Any:
-        """Return the function's result; raises JobFailed or JobNotEnded as a wait for the job."""
+        """Return the function's result; raises JobFailed or JobNotEnded, as ``Handle.wait`` does."""
         if self.state not in ENDED:
             limit = "" if timeout is None else f" within {timeout:g} s"
             raise JobNotEnded(
@@ -278,7 +281,7 @@ class HandleInTest(Handle[Any]):
         return self.job.cancel()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Return the result, or raise as the wait for a job does; never waits."""
+        """Return the result, or raise what ``wait`` of a handle raises; never waits."""
         return self.job.outcome(timeout)
 
 
@@ -302,7 +305,7 @@ class AsyncHandleInTest(AsyncHandle[Any]):
         return self.job.cancel()
 
     async def wait(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109  as AsyncHandle has it
-        """Return the result, or raise as the wait for a job does; never waits."""
+        """Return the result, or raise what ``wait`` of a handle raises; never waits."""
         return self.job.outcome(timeout)
 
 
@@ -315,7 +318,7 @@ class Jobs:
         """The workflows that were started, oldest first."""
 
     def take(self, function: AnyFunction, specs: Sequence[JobSpec]) -> list[tuple[Enqueued, bool]]:
-        """Accept jobs instead of a server; return each, and whether it is new."""
+        """Accept jobs in place of a server; return each job, and whether it is new."""
         found = []
         for spec in specs:
             with self._lock:
@@ -329,7 +332,7 @@ class Jobs:
         return found
 
     def start(self, command: CreateWorkflow, functions: Sequence[AnyFunction]) -> tuple[WorkflowInTest, bool]:
-        """Accept a workflow instead of a server; return it, and whether it is new."""
+        """Accept a workflow in place of a server; return it, and whether it is new."""
         with self._lock:
             for known in self.workflows:
                 if command.idempotency_key is not None and known.key == command.idempotency_key:
@@ -342,7 +345,7 @@ class Jobs:
     def extend(
         self, workflow: WorkflowInTest, specs: Sequence[WorkflowJob], functions: Sequence[AnyFunction]
     ) -> None:
-        """Add the jobs of a workflow that it does not have yet, and run them."""
+        """Add to a workflow those jobs that it does not have yet, and run what can run."""
         with self._lock:
             for spec, function in zip(specs, functions, strict=True):
                 if spec.ref not in workflow.jobs:
@@ -353,7 +356,7 @@ class Jobs:
         self.proceed(workflow)
 
     def proceed(self, workflow: WorkflowInTest) -> None:
-        """Run what can run of a workflow, unless a job of it runs already."""
+        """Run the jobs of a workflow that can start, unless one of its jobs is running."""
         if self._runs and not workflow.runs:
             workflow.runs = True
             try:
@@ -363,7 +366,7 @@ class Jobs:
                 workflow.runs = False
 
     def _holder(self, spec: JobSpec) -> Enqueued | None:
-        """Return the job that holds a unique key."""
+        """Return the job that holds the unique key of a new job, or None."""
         for job in self._jobs if spec.unique_key is not None else ():
             if (job.name, job.spec.unique_key) == (spec.name, spec.unique_key) and job.state not in ENDED:
                 return job
@@ -378,18 +381,18 @@ class Jobs:
         return len(self._jobs)
 
     def __getitem__(self, at: int) -> Enqueued:
-        """Return a job by its place."""
+        """Return the job at an index."""
         return self._jobs[at]
 
     def of(self, function: AnyFunction, *args: Any, **arguments: Any) -> list[Enqueued]:
-        """Return the jobs of a function, or those with these arguments; others may have any value."""
+        """Return the jobs of a function with the given arguments; arguments not given may have any value."""
         wanted = function.arguments.some_to_data(args, arguments)
         return [job for job in self if _is_of(job, function) and not differences(job, wanted)]
 
     def assert_enqueued(self, function: AnyFunction, *args: Any, **arguments: Any) -> Enqueued:
-        """Return the first job of a function with these arguments, and others of any value.
+        """Return the first job of a function with the given arguments; others may have any value.
 
-        Raises AssertionError, which lists what was enqueued instead.
+        If there is none, raises AssertionError, which lists what was enqueued instead.
         """
         found = self.of(function, *args, **arguments)
         if not found:
@@ -400,7 +403,7 @@ class Jobs:
         return found[0]
 
     def assert_not_enqueued(self, function: AnyFunction, *args: Any, **arguments: Any) -> None:
-        """Raise AssertionError if there is a job of a function with these arguments."""
+        """Raise AssertionError if there is a job of a function with the given arguments."""
         found = self.of(function, *args, **arguments)
         if found:
             raise AssertionError(
@@ -429,7 +432,7 @@ class WorkflowInTest:
 
     @property
     def state(self) -> str:
-        """Return the state as a server has it."""
+        """Return the state as a server shows it."""
         jobs = self.jobs.values()
         if any(job.state not in ENDED for job in jobs):
             return "RUNNING"
@@ -437,7 +440,7 @@ class WorkflowInTest:
         return "CANCELLED" if self._cancelled else "FAILED" if bad else "FINISHED"
 
     def next(self) -> Enqueued | None:
-        """Return the next job that can run, if there is one; on the way, cancel jobs after failed ones."""
+        """Return the next job that can run, or None; cancel jobs that a failed one keeps from running."""
         for job in self.jobs.values():
             if job.state == "PAUSED":
                 before = [self.jobs[ref] for ref in job.place.after]
@@ -453,14 +456,14 @@ class WorkflowInTest:
         return None
 
     def cancel(self) -> None:
-        """Cancel what has not ended."""
+        """Cancel the jobs that have not ended."""
         self._cancelled = self.state != "FINISHED"
         for job in self.jobs.values():
             if job.cancel():
                 job.reason = "The workflow was cancelled"
 
     def retry(self) -> int:
-        """Let failed and cancelled jobs run again; return how many."""
+        """Let failed and cancelled jobs run again; return how many there are."""
         bad = [job for job in self.jobs.values() if job.state in ("FAILED", "CANCELLED")]
         if not bad:
             raise WrongState("Nothing to retry", f"workflowID: it is {self.state}")
@@ -501,18 +504,18 @@ class WorkflowInTest:
 
 
 def _lets_pass(job: Enqueued) -> bool:
-    """Return whether the jobs after an ended one may start."""
+    """Return whether the jobs after an ended job may start."""
     return job.state == "FINISHED" or (not job.reason and job.place.on_failure != "cancel")
 
 
 class _WorkflowsInTest:
-    """Executes the commands of workflows in a test, instead of a Client."""
+    """Executes the commands of workflows in a test, in place of a Client."""
 
     def __init__(self, jobs: Jobs, functions: Sequence[AnyFunction]) -> None:
         self._jobs, self._functions = jobs, functions
 
     def call(self, command: Command[Any]) -> Reply:
-        """Execute a command; raises its refusals, and JobNotEnded for a wait that would not end."""
+        """Execute a command; raises what a server refuses, and JobNotEnded for a wait that would not end."""
         if isinstance(command, CreateWorkflow):
             workflow, _ = self._jobs.start(command, self._functions)
             ids = {ref: job.job_id for ref, job in workflow.jobs.items()}
@@ -549,8 +552,8 @@ def _holds(workflow: WorkflowInTest, job_id: int | None) -> bool:
 def run_due_jobs(module: str, client: Client) -> Iterator[TakenJob]:
     """Take due jobs of a module's functions from a server, run each in this process and report its end.
 
-    Yields each job after its end. The module's schedules are declared first. What the functions enqueue goes
-    to this server. Raises BadModule.
+    Yields each job after its end. The module's schedules are applied to the server first. Jobs that functions
+    enqueue go to the same server. Raises BadModule.
     """
     declared = load(module)
     if declared.schedules:
@@ -578,10 +581,10 @@ def _taken(client: Client, names: Sequence[str]) -> TakenJob | None:
 
 @contextmanager
 def eager() -> Iterator[Jobs]:
-    """Run enqueued jobs at once, in this process and with their arguments through JSON and back.
+    """Run enqueued jobs at once in this process, with arguments converted to JSON and back.
 
-    ``enqueue`` returns the handle of a job that has ended. Failed runs are retried as often as a worker's
-    would be, without a delay.
+    ``enqueue`` returns the handle of a job that has ended. A failed run is retried as often as with a worker,
+    without a delay.
     """
     jobs = Jobs(runs=True)
     with received_by(_Receiver(jobs)):
@@ -597,7 +600,7 @@ def capture() -> Iterator[Jobs]:
 
 
 class _Receiver:
-    """Gives what functions enqueue to the jobs of a block."""
+    """Adds what functions enqueue to the ``Jobs`` of a block."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -617,7 +620,7 @@ class _Receiver:
 
 
 class _Sender:
-    """Sends what functions enqueue to a server, whatever server they have otherwise."""
+    """Sends what functions enqueue to the server of a client, instead of their own server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -674,7 +677,7 @@ def differences(job: Enqueued, wanted: Mapping[str, Any]) -> list[str]:
 
 
 def shown(function: AnyFunction, arguments: Mapping[str, Any]) -> str:
-    """Return a call for people: ``square(n=4)``."""
+    """Return a function call as text: ``square(n=4)``."""
     inside = ", ".join(f"{name}={value!r:.80}" for name, value in arguments.items())
     return f"{function.function.__qualname__}({inside})"
 
@@ -688,7 +691,7 @@ def _no_client() -> Any:
 
 
 def _run_reply(job: Enqueued) -> RunReply:
-    """Return the last run of a job as a server would."""
+    """Return the last run of a job as a server shows it."""
     now = timestamp(SystemClock().now())
     return RunReply(
         run_id=job.job_id,

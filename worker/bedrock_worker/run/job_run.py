@@ -33,20 +33,20 @@ from bedrockjobs.base.config import GRACE_S_DEFAULT, HEARTBEAT_S, LEASE_S_DEFAUL
 from bedrockjobs.client import RUN_TOKEN_VARIABLE
 from bedrockjobs.commands import FailJob, RetryJob
 
-# The lease: how long a run is certainly ours, counted from sending the last acknowledged heartbeat.
+# The lease: how long a run is certainly ours, from the time when the last acknowledged heartbeat was sent.
 #
 # The command gets TERM and then KILL before the lease expires, so that the server never gives away a job that
 # still runs here.
 
 
 TERM_BEFORE_S = 10.0
-"""Time before the end of the lease at which the command gets TERM; a third of a lease under 30 s."""
+"""Seconds before the end of the lease at which the command gets TERM; of a lease under 30 s, a third."""
 
 KILL_BEFORE_S = 5.0
-"""Time before the end of the lease at which it gets KILL; a sixth of a lease under 30 s."""
+"""Seconds before the end of the lease at which the command gets KILL; of a lease under 30 s, a sixth."""
 
 BEATS_PER_LEASE = LEASE_S_DEFAULT / HEARTBEAT_S
-"""Heartbeats within a lease that is too short for one every ``HEARTBEAT_S``."""
+"""Minimum heartbeats per lease: in a short lease they follow each other faster than every ``HEARTBEAT_S``."""
 
 End = Callable[[signal.Signals], None]
 
@@ -55,29 +55,29 @@ class Lease:
     """The lease of one run."""
 
     def __init__(self, seconds: int | None, end: End) -> None:
-        """Create a lease of some seconds (45 if None or 0); ``end`` is called with TERM, then with KILL."""
+        """Create a lease (45 s if None or 0); before it expires, call ``end`` with TERM, then KILL."""
         self.seconds = float(seconds or LEASE_S_DEFAULT)
         self._end = end
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def beat_s(self) -> float:
-        """Return the interval of heartbeats that keeps it."""
+        """Return the interval of heartbeats, in seconds, that keeps the lease."""
         return min(float(HEARTBEAT_S), self.seconds / BEATS_PER_LEASE)
 
     @property
     def kill_s(self) -> float:
-        """Return the seconds after which the command is killed."""
+        """Return the seconds from a renewal until the command is killed."""
         return self.seconds - min(KILL_BEFORE_S, self.seconds / 6)
 
     def renew(self, sent_at: float) -> None:
-        """Restart the lease at a time of the event loop's clock."""
+        """Restart the lease at ``sent_at``, a time of the event loop's clock."""
         self.suspend()
         term_at = sent_at + self.seconds - min(TERM_BEFORE_S, self.seconds / 3)
         self._timer = asyncio.get_running_loop().call_at(term_at, self._term, sent_at + self.kill_s)
 
     def suspend(self) -> None:
-        """Suspend the lease: the run is over, or its server does not use leases."""
+        """Stop the lease from expiring: the run is over, or its server does not use leases."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -108,7 +108,7 @@ class JobRun:
     ) -> None:
         """Prepare the run of a job; nothing is started yet.
 
-        ``loops`` has the process for async functions; without it each of their runs gets its own.
+        ``loops`` has the process that async functions share; without it, each run gets a process of its own.
         """
         self.job = job
         self._options, self._selector, self._watchdog, self._on_line = options, selector, watchdog, on_line
@@ -117,10 +117,10 @@ class JobRun:
         self._folder = ""
         self._handing_back = False
         self._unwanted = False
-        """True if it must not start any more because the worker stops."""
+        """True if the worker stops, so that the command must not be started any more."""
         self._lost = False
         self._turn: asyncio.Future[bool] | None = None
-        """True once it may begin, False if it must not; only if it has to wait for a slot."""
+        """True once the run may begin, False if it must not; None if the run need not wait for a slot."""
         self._stops: set[signal.Signals] = set()
         self._lease = Lease(job.reply.lease, self._on_lease_expired)
         self._kill_at = NEVER
@@ -129,16 +129,16 @@ class JobRun:
         self._tail: deque[str] = deque(maxlen=10)  # last output lines that a failed job stores with its error
 
     def hold(self) -> asyncio.Future[bool]:
-        """Make the run wait for a slot; the result says whether it may begin."""
+        """Make the run wait for a slot; the future's result says whether the run may begin."""
         self._turn = asyncio.get_running_loop().create_future()
         return self._turn
 
     def begin(self) -> bool:
-        """Let a waiting run begin; return False if it no longer waits."""
+        """Let the run begin; return False if it does not wait (any more)."""
         return self._take_turn(True)
 
     def withdraw(self) -> bool:
-        """Keep a waiting run from beginning; return False if it no longer waits."""
+        """Forbid the run to begin; return False if it does not wait (any more)."""
         return self._take_turn(False)
 
     def _take_turn(self, begins: bool) -> bool:
@@ -148,7 +148,7 @@ class JobRun:
         return True
 
     def not_begun(self) -> outcome.Report | None:
-        """Return the report of a run that has not begun, or None if it is no longer ours."""
+        """Return the report of a run that did not begin, or None if the run is no longer ours."""
         if self._lost:
             return None
         return outcome.stopped(self.job, min(self._stops)) if self._stops else outcome.requeued(self.job)
@@ -223,7 +223,7 @@ class JobRun:
         event(level, "ended", job=job.job_id, run=job.run_id, how=ended.words, error=error)
 
     def end(self, number: signal.Signals) -> None:
-        """Signal the command's group; if it was running, the job is returned however it ends."""
+        """Signal the command's group; if the command was running, its job is requeued however it ends."""
         self._unwanted = True
         if self._signal(number):
             self._handing_back = True
@@ -233,7 +233,7 @@ class JobRun:
         # Window before the timeout in which a stop request is ignored: the server counts from the take, so
         # it asks earlier.
         if number == signal.SIGTERM and asyncio.get_running_loop().time() > self._term_at - 1.0:
-            return  # it is stopped and reported because of its own timeout
+            return  # the run ends, and is reported, because of its own timeout
         if number not in self._stops and (self.withdraw() or self._signal(number)):
             self._stops.add(number)
             event(logging.WARNING, "stop", job=self.job.job_id, run=self.job.run_id, signal=number.name)
@@ -256,18 +256,18 @@ class JobRun:
         return self._lease.beat_s
 
     def renew(self, sent_at: float) -> None:
-        """Restart the lease at a time of the event loop's clock, which is monotonic."""
+        """Restart the lease at ``sent_at``, a time of the event loop's monotonic clock."""
         if not self._lost:
             self._lease.renew(sent_at)
             self._live_until(sent_at + self._lease.kill_s)
 
     def suspend(self) -> None:
-        """Suspend the lease."""
+        """Stop the lease from expiring."""
         self._lease.suspend()
         self._live_until(NEVER)
 
     def _on_lease_expired(self, number: signal.Signals) -> None:
-        """Give the run up, so that it has ended before the server gives its job to another worker."""
+        """Give up and signal the run: it must end before the server gives its job to another worker."""
         if self.withdraw() or self._signal(number):
             self._lost = True
             event(logging.ERROR, "lease over", job=self.job.job_id, run=self.job.run_id, signal=number.name)
@@ -278,7 +278,7 @@ class JobRun:
             self._child.until(moment)
 
     def _signal(self, number: signal.Signals) -> bool:
-        """Signal the command's group; return whether it was running."""
+        """Signal the command's group; return whether the command was running."""
         if self._child is None or not self._child.running:
             return False
         self._child.signal(number)
@@ -393,7 +393,7 @@ class JobRun:
         )
 
     def _warm(self, program: Program, own: Mapping[str, str]) -> Warm | None:
-        """Return how to fork a process for a function, or None if each run starts an interpreter."""
+        """Return how to fork a process for the function; None if each run starts an interpreter."""
         function = program.function
         if function is None:
             return None
@@ -406,7 +406,7 @@ class JobRun:
         )
 
     def _limits(self, program: Program) -> tuple[float | None, float | None]:
-        """Return the seconds until TERM and until KILL, the smallest of all limits, or None."""
+        """Return the seconds until TERM and until KILL, by the smallest of all limits; None without one."""
         options, reply = self._options, self.job.reply
         limits = [(limit, options.grace_s) for limit in (options.timeout_s, program.timeout_s) if limit]
         if reply.run_timeout:
@@ -452,12 +452,12 @@ class JobRun:
             shown = printable(line)
             if self._options.echo:
                 LOG.info("job=%d run=%s %s: %s", self.job.job_id, self.job.run_id, stream, shown)
-            # Maximum length of each; together with the first line they fit into the error of a job.
+            # Maximum characters of a line: ten such lines and a first one fit into the error of a job.
             self._tail.append(shown[:800])
 
 
 def _remove(folder: str) -> None:
-    """Remove the folder of a run; if the worker dies, the guard does it."""
+    """Remove the folder of a run; if the worker dies, the guard removes it."""
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
         event(logging.WARNING, "folder not removed", folder=folder)

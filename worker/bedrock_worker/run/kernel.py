@@ -14,22 +14,22 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-# Messages with file handles between worker, guard and process; large texts use shared memory.
+# Messages, with file handles, between worker, guard and process; large texts are sent as shared memory.
 #
 # Both ends are sockets that preserve message boundaries (``SOCK_SEQPACKET``).
 
 
 INLINE_BYTES_MAX = 32_768
-"""Maximum size sent through the socket itself; the kernel's buffers hold several times as much."""
+"""Maximum bytes of a text sent through the socket itself; the socket's buffer holds several such texts."""
 
 HANDLES_MAX = 4
-"""Max handles of a message: the socket of a process for functions, its output, and its progress pipe."""
+"""Maximum handles of a message: a process's socket, its stdout and stderr, and its progress pipe."""
 
 READ_BYTES = 4_096
-"""Size of one read of a short message, and of a wakeup pipe."""
+"""Bytes of one read of a short message or of a wakeup pipe."""
 
 LARGE = b"large "
-"""Prefix of a message whose text is in the first handle."""
+"""Prefix of a message whose text is in shared memory, its first handle."""
 
 
 def send(channel: socket.socket, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> None:
@@ -64,10 +64,10 @@ def receive(channel: socket.socket) -> tuple[bytes, bytes, list[int]]:
 
 
 END_S = 5.0
-"""Time limit for killing all that a command left; the rest is reported."""
+"""Maximum seconds for killing all processes that a command left; how many survive is reported."""
 
 PAUSE_S, PAUSE_MAX_S = 0.001, 0.1
-"""Pauses between two rounds of killing: the first, doubled up to the last."""
+"""Seconds between two rounds of killing: the first pause and the longest; each is twice the one before."""
 
 NEVER = float("inf")
 """A monotonic time that is never reached."""
@@ -88,14 +88,14 @@ def resume_with_death_of_parent() -> None:
 
 
 def become_subreaper() -> None:
-    """Become the parent of all orphans below us (subreaper)."""
+    """Become the parent of our descendants when theirs dies (subreaper)."""
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_children(keep: Collection[int] = (), seconds: float = END_S) -> int:
     """Kill and reap all children except those to keep, including children inherited meanwhile.
 
-    Returns how many are left after the time limit: those of another user, or held by the kernel.
+    Returns how many are left after the time limit, because another user or the kernel holds them.
     """
     pause, deadline = PAUSE_S, time.monotonic() + seconds
     while reap(0) and (children := [pid for pid in _children() if pid not in keep]):
@@ -110,7 +110,7 @@ def end_children(keep: Collection[int] = (), seconds: float = END_S) -> int:
 
 
 def reap(but: int) -> bool:
-    """Reap ended children, but not ``but``; return whether there are other children."""
+    """Reap ended children, but never ``but``; return whether there are children left."""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid == but:
@@ -122,7 +122,7 @@ def reap(but: int) -> bool:
 
 
 def only_child(pid: int) -> bool:
-    """Return whether a living child is the only one; reaps ended children."""
+    """Return whether ``pid`` is our only living child; may reap ended ones."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
             children = [int(child) for child in file.read().split()]
@@ -134,7 +134,7 @@ def only_child(pid: int) -> bool:
 
 
 def _children() -> list[int]:
-    """Return our children; not every kernel has a list of them."""
+    """Return the ids of our children, by reading all of ``/proc``: not every kernel lists them."""
     ours, children = str(os.getpid()).encode(), []
     for name in os.listdir("/proc"):  # noqa: PTH208  light: this runs for each command that left something
         if name.isdigit():
@@ -194,10 +194,10 @@ class ControlGroup:
     """A control group (version 2) for one command, if we may create one; it needs no controllers."""
 
     def __init__(self, parent: str, guard: int) -> None:
-        """Name the group of a guard, without creating it."""
+        """Determine the path of a guard's group, without creating the group."""
         self.path = f"{parent}/bedrock-run-{guard}"
         self.members: int | None = None
-        """Handle of the file through which a process joins it, if it was created here."""
+        """Handle of the file through which a process joins the group, or None if ``make`` was not called."""
 
     @classmethod
     def at(cls, path: str) -> ControlGroup:
@@ -218,7 +218,7 @@ class ControlGroup:
         self._write("cgroup.procs", b"0")
 
     def kill(self) -> None:
-        """Kill all its processes at once, however fast they fork."""
+        """Kill all processes of the group at once, however fast they fork."""
         with suppress(OSError):
             self._write("cgroup.kill", b"1")
 
@@ -274,7 +274,7 @@ class Alarm:
         self._set = NEVER
 
     def set(self, moment: float) -> None:
-        """Arm the timer for a monotonic time, at once if that has passed, or disarm it."""
+        """Arm the timer for a monotonic time, past times included; with ``NEVER``, disarm it."""
         if moment == self._set:
             return
         seconds, part = (0, 0) if moment == NEVER else divmod(max(moment, 1e-9), 1)

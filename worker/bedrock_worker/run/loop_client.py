@@ -1,7 +1,7 @@
 """The worker's end of the process in which async functions share an event loop (``loop_process``).
 
-The process is the command of a guard, so it dies with the worker and leaves nothing behind. Runs, their
-output and their ends go through a socket.
+The process is the command of a guard, so it dies with the worker and leaves nothing behind. Through a socket,
+the worker sends runs and receives their output and their ends.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from bedrock_worker.run.run_function import RAISED
 from bedrock_worker.run.watchdog_client import CLOSE_S, WatchdogClient
 
 RETIRED_MAX = 4
-"""Older processes that may still have runs; beyond that, the current one is not replaced."""
+"""Maximum replaced processes that still have runs; while there are so many, the current one stays."""
 
 CANCEL_S = 1.0
-"""Time for a run that is to be killed to handle its cancellation: a kill would end all runs on the loop."""
+"""Seconds that a run gets to handle its cancellation before a kill, which ends all runs on the loop."""
 
 FOLDER_BYTES = 8
-"""Random bytes in the name of a folder, so that another user cannot create it first."""
+"""Random bytes in the name of a folder, so that no other user can guess it and create it first."""
 
 
 class EndedForAnother(Exception):
@@ -54,31 +54,32 @@ class LoopRun:
         self.survivors = 0
         self.result: str | None = None
         self.failure: str | None = None
-        """The error and the traceback of the function."""
+        """The error of the function and its traceback, or None."""
 
     async def started(self) -> int:
-        """Wait for the process and return its id; raises as ``ChildProcess.started`` does."""
+        """Wait for the process and return its id; raises what ``ChildProcess.started`` raises."""
         return await asyncio.shield(self._process.started)
 
     async def wait(self) -> int:
         """Wait for the end and return the exit status.
 
-        Raises NeverBegan if the process died before it began the run, and EndedForAnother.
+        Raises NeverBegan if the process died before it began the run, and EndedForAnother if the process was
+        killed because of another run.
         """
         return await self._ended
 
     @property
     def running(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether the run has not ended."""
         return not self._ended.done()
 
     def until(self, moment: float) -> None:
-        """Set the monotonic time at which its guard ends the process, even if the worker hangs."""
+        """Set the monotonic time at which the guard kills the process, even if the worker hangs."""
         self.kill_at = moment
         self._process.renew_deadline()
 
     def signal(self, number: int) -> None:
-        """Cancel it; if it was cancelled before, SIGKILL ends the process."""
+        """Cancel the run. SIGKILL kills the process if the run was cancelled before, or does not end soon."""
         self.was_signalled = True
         cancelled, self.was_cancelled = self.was_cancelled, True
         if not cancelled:
@@ -89,7 +90,7 @@ class LoopRun:
             self._kill()
 
     def release(self) -> None:
-        """Cancel it, should it be running."""
+        """End the run if it is still running."""
         if self.running:
             self.signal(signal.SIGKILL)
 
@@ -98,7 +99,7 @@ class LoopRun:
             self._process.kill()
 
     def print(self, stream: str, data: bytes) -> None:
-        """Handle a part of its output."""
+        """Pass the lines in a part of the run's output to the listener."""
         for line in self._lines.setdefault(stream, LineSplitter()).feed(data):
             self._listener(stream, line)
 
@@ -107,7 +108,7 @@ class LoopRun:
         self.failure = f"{error}\n{text}" if text else error
 
     def end(self, outcome: int | Exception) -> None:
-        """End it with an exit status, or with what ``wait`` is to raise."""
+        """Mark the run as ended, with an exit status or with the exception that ``wait`` raises."""
         for stream, lines in self._lines.items():
             for line in lines.end():
                 self._listener(stream, line)
@@ -115,7 +116,7 @@ class LoopRun:
             return
         if isinstance(outcome, Exception):
             self._ended.set_exception(outcome)
-            self._ended.exception()  # nobody may wait any more
+            self._ended.exception()  # marked as seen, since nothing may wait for it any more
         else:
             self._ended.set_result(outcome)
 
@@ -133,7 +134,7 @@ class LoopProcess(asyncio.Protocol):
         watchdog: WatchdogClient,
         new_privileges: bool,
     ) -> None:
-        """Start it; raises OSError if that is not possible at the moment."""
+        """Start the process; raises OSError if that is not possible at the moment."""
         loop = asyncio.get_running_loop()
         self._owner = owner
         self.folder = f"{tempfile.gettempdir()}/bedrock-loop-{os.urandom(FOLDER_BYTES).hex()}"
@@ -169,21 +170,21 @@ class LoopProcess(asyncio.Protocol):
     def begin_run(
         self, name: str, function: tuple[str, str], own: Mapping[str, str], data: str, *, listener: Listener
     ) -> LoopRun:
-        """Begin a run of a function for the job with this text."""
+        """Begin a run of a function, its module and name, for the job whose text is ``data``."""
         self._next += 1
         run = self.runs[self._next] = LoopRun(self._next, name, self, listener)
         self.send({"run": run.number, "function": function, "own": dict(own)}, data.encode())
         return run
 
     def send(self, head: dict[str, Any], body: bytes = b"") -> None:
-        """Send a message, if need be once the process is connected."""
+        """Send a message, or keep it until the process is connected."""
         if self._transport is not None:
             self._transport.write(frame_of(head, body))
         else:
             self._unsent += frame_of(head, body)
 
     def renew_deadline(self) -> None:
-        """Tell the guard soon when to end the process; the runs renew their leases together."""
+        """Tell the guard when to kill the process, once for all runs that renew their leases together."""
         if self._renewal is None and not self.is_over:
             self._renewal = asyncio.get_running_loop().call_soon(self._set_deadline)
 
@@ -195,13 +196,13 @@ class LoopProcess(asyncio.Protocol):
             self._child.until(deadline)
 
     def kill(self) -> None:
-        """Kill the process: a run does not end otherwise."""
+        """Kill the process, because one of its runs does not end otherwise."""
         if not self.is_over:
             self._killed = True
             self._child.signal(signal.SIGKILL)
 
     def retire(self) -> None:
-        """Let it end once its runs have ended."""
+        """Let the process end once its runs have ended."""
         self._owner.retired.add(self)
         self._close_if_idle()
 
@@ -218,14 +219,14 @@ class LoopProcess(asyncio.Protocol):
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
             self.started.set_result(await self._child.started())
             outcome = await self._child.wait()
-            with suppress(TimeoutError):  # what it sent before its end
+            with suppress(TimeoutError):  # to read what the process sent before its end
                 async with asyncio.timeout(1.0):
                     await asyncio.shield(self._disconnected)
         except Exception as error:
             outcome = error
             if not self.started.done():
                 self.started.set_exception(error)
-                self.started.exception()  # nobody may wait
+                self.started.exception()  # marked as seen, since nothing may wait for it
         finally:
             self.is_over = True
             if self._transport is not None:
@@ -244,7 +245,7 @@ class LoopProcess(asyncio.Protocol):
         self.runs.clear()
 
     def _outcome_of(self, run: LoopRun, outcome: int | Exception) -> int | Exception:
-        """Return how a run ends with its process."""
+        """Return how a run ended whose process ended with ``outcome``."""
         if isinstance(outcome, Exception):
             return outcome
         late = outcome == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._deadline
@@ -255,16 +256,16 @@ class LoopProcess(asyncio.Protocol):
             return EndedForAnother()
         elif self._ready and not run.began and not run.was_cancelled:
             return NeverBegan()
-        return outcome or RAISED  # also after ``os._exit(0)``, since no run has said that it is finished
+        return outcome or RAISED  # also after ``os._exit(0)``, since the run did not report its end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what was given before the process was connected."""
+        """Send the messages that were kept until the process was connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(bytes(self._unsent))
         self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Handle messages of the process; it is killed if it sends anything else."""
+        """Handle messages of the process; kill it if it sends anything else."""
         try:
             for head, body in self._frames.feed(data):
                 self._handle(head, body)
@@ -273,7 +274,7 @@ class LoopProcess(asyncio.Protocol):
             self.kill()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note that nothing more comes."""
+        """Note that the process sends nothing more."""
         if not self._disconnected.done():
             self._disconnected.set_result(None)
 
@@ -325,10 +326,10 @@ class LoopProcess(asyncio.Protocol):
 
 
 class LoopProcesses:
-    """The process for async functions of a worker, and its predecessors that still have runs."""
+    """The process that the async functions of a worker share, and replaced ones that still have runs."""
 
     def __init__(self, watchdog: WatchdogClient) -> None:
-        """Start it with the first run."""
+        """Start no process yet: the first run does."""
         self._watchdog = watchdog
         self._current: LoopProcess | None = None
         self._processes: set[LoopProcess] = set()
@@ -347,7 +348,7 @@ class LoopProcesses:
         data: str,
         listener: Listener,
     ) -> LoopRun:
-        """Begin a run, in a new process if there is none; raises OSError if it cannot be started now."""
+        """Begin a run, if need be in a new process; raises OSError if it cannot be started at the moment."""
         if self._current is None or self._current.is_over:
             self._current = LoopProcess(
                 argv, self, env=env, cwd=cwd, watchdog=self._watchdog, new_privileges=new_privileges
@@ -356,7 +357,7 @@ class LoopProcesses:
         return self._current.begin_run(name, function, own, data, listener=listener)
 
     def replace(self, process: LoopProcess, reason: str) -> None:
-        """Give further runs to another process."""
+        """Give further runs to another process, unless ``RETIRED_MAX`` are being replaced already."""
         if process is self._current and len(self.retired) < RETIRED_MAX:
             event(logging.INFO, "async process replaced", reason=reason, runs=len(process.runs))
             self._current = None
@@ -370,7 +371,7 @@ class LoopProcesses:
             self._current = None
 
     async def close(self) -> None:
-        """End all processes; they get some time to close what they have opened."""
+        """End all processes, after ``CLOSE_S`` in which they can close what they have opened."""
         processes = [*self._processes]
         for process in processes:
             process.retire()

@@ -1,8 +1,8 @@
 """``python -P -m bedrock_worker.run.loop_process MODULE [FOLDER]``: runs async functions on one event loop.
 
-Handle 3 is the socket to the worker (``loop_client``), which sends runs and cancellations and gets their
-output, progress and ends. What belongs to a run is found by context variables. The process ends when the
-worker sends no more runs and the last one has ended.
+Handle 3 is the socket to the worker (``loop_client``), which sends runs and cancellations and receives the
+output, progress and end of each run. Context variables tell which run prints. The process ends when the
+worker sends no more runs and the last run has ended.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ CHANNEL = 3
 """The handle of the socket to the worker."""
 
 CANCELLED = -15
-"""Status of a run that ended because it was cancelled, as of a process that got SIGTERM."""
+"""Exit status of a cancelled run: that of a process which got SIGTERM."""
 
 PROGRESS = "progress"
-"""The stream that carries only progress."""
+"""The name of the stream that carries only progress."""
 
 READ_BYTES = 65_536
-"""Size of one read of runs; larger ones take several."""
+"""Bytes of one read from the worker; larger messages take several reads."""
 
 PART_BYTES_MAX = 65_536
-"""Size of a line without an end that is kept until its end is printed."""
+"""Maximum bytes of an incomplete line that are kept until its end is printed; then they are sent."""
 
 CHECK_S = 0.25
-"""Interval in which the loop is checked while there are runs."""
+"""Seconds between checks of the loop while there are runs."""
 
 BLOCKED_S = 1.0
-"""Time after which a run that blocks the loop is reported: nobody else gets anything done meanwhile."""
+"""Seconds after which a run that blocks the loop is reported: all other runs stand still meanwhile."""
 
 Message = tuple[dict[str, Any], bytes]
-"""A JSON object, and bytes that follow it."""
+"""A JSON object (the head), and the bytes that follow it (the body)."""
 
 _SIZES = struct.Struct(">II")
 
 
 def frame_of(head: dict[str, Any], body: bytes = b"") -> bytes:
-    """Return a message as it is sent."""
+    """Return the bytes of a message: the sizes of head and body, then both."""
     text = json.dumps(head).encode()
     return _SIZES.pack(len(text), len(body)) + text + body
 
@@ -75,7 +75,7 @@ class Frames:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Add bytes and yield the complete messages; raises ValueError if they are none."""
+        """Add bytes and yield the complete messages; raises ValueError if the bytes are no messages."""
         self._data += data
         while len(self._data) >= _SIZES.size:
             first, second = _SIZES.unpack_from(self._data)
@@ -91,10 +91,10 @@ class Frames:
 
 
 class Run:
-    """One run, and what is to be reported about it."""
+    """One run, and what is reported at its end."""
 
     def __init__(self, number: int, channel: Channel, text: str, variables: dict[str, str]) -> None:
-        """Prepare a run of the job with this text."""
+        """Prepare a run of the job with this ``text``, with its own environment ``variables``."""
         self.number, self._channel = number, channel
         self.variables = RunVariables(variables)
         self.text = text
@@ -124,7 +124,7 @@ class Run:
         self.error = {"error": error, "traceback": text}
 
     def write(self, stream: str, data: bytes) -> None:
-        """Send what the run prints: whole lines at once, a part of one with its end."""
+        """Send what the run prints: whole lines immediately, an incomplete line once it is complete."""
         with self._lock:
             part = self._parts[stream]
             part += data
@@ -154,13 +154,13 @@ class Channel:
         self._lock = threading.RLock()
 
     def send(self, head: dict[str, Any], body: bytes = b"") -> None:
-        """Send a message; a worker that is gone does not matter, since the guard ends this process."""
+        """Send a message. Errors are ignored: if the worker is gone, the guard kills this process."""
         with self._lock, suppress(OSError):
             self.socket.sendall(frame_of(head, body))
 
 
 class _Output(io.RawIOBase):
-    """A standard stream that sends what a run prints to the worker, and all else to its handle."""
+    """A standard stream: sends what a run prints to the worker, and writes all else to its handle."""
 
     def __init__(self, handle: int, stream: str) -> None:
         self._handle, self._stream = handle, stream
@@ -189,7 +189,7 @@ def _stream(handle: int, name: str) -> io.TextIOWrapper:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Import a module and run its async functions until the worker sends no more."""
+    """Import a module and run its async functions until the worker sends no more runs."""
     module, *folders = arguments
     os.set_inheritable(CHANNEL, False)
     channel = Channel(socket.socket(fileno=CHANNEL))
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str]) -> int:
         return run_function.RAISED
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not is_closed(stream):
-            stream.reconfigure(write_through=True)  # so that runs do not share a buffer
+            stream.reconfigure(write_through=True)  # so that two runs never share a buffer
     run_function.prepare(module)
     asyncio.run(_Loop(channel).serve())
     return run_function.DONE
@@ -223,7 +223,7 @@ class _Loop:
         self._done = asyncio.Event()
 
     async def serve(self) -> None:
-        """Perform runs until the worker sends no more and the last one has ended."""
+        """Perform runs until the worker sends no more and the last run has ended."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(self._make_task)
         self._lifespans = _Lifespans()
@@ -236,7 +236,7 @@ class _Loop:
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
     ) -> asyncio.Task[Any]:
-        """Make a task, and note its run: a task does not show its context before Python 3.12."""
+        """Make a task and record its run: before Python 3.12, a task does not show its context."""
         task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
         context = options.get("context")
         run = _run.get() if context is None else context.get(_run)
@@ -304,7 +304,7 @@ class _Loop:
         return run_function.failed(error, run_function.rules_of(module, name), run.keep, run.leave)
 
     def _ended(self, run: Run, task: asyncio.Task[int]) -> None:
-        """Report the end of a run, and whether it changed the process."""
+        """Report the end of a run, and whether the run changed the state of the process."""
         if task.cancelled():
             status = CANCELLED
         elif (error := task.exception()) is not None:
@@ -332,7 +332,7 @@ class _Loop:
 
 
 def _status_of(error: SystemExit) -> int:
-    """Return the exit status that Python would give."""
+    """Return the exit status with which Python would end after this exception."""
     if error.code is None:
         return run_function.DONE
     if isinstance(error.code, int):
@@ -342,7 +342,7 @@ def _status_of(error: SystemExit) -> int:
 
 
 class _Lifespans:
-    """The lifespans of this process, which a task of their own opens and closes."""
+    """The lifespans of this process. One task opens and closes them all."""
 
     def __init__(self) -> None:
         self._context = copy_context()
@@ -350,10 +350,10 @@ class _Lifespans:
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._state: tuple[ProcessState, tuple[Any, ...]] | None = None
-        """The state before the first run: what lifespans change is not changed by a run."""
+        """The process state after the lifespans were opened, with which each run's end is compared."""
 
     async def opened(self) -> None:
-        """Wait until all are open; if that failed before, it is tried again. Raises what they raise."""
+        """Wait until all lifespans are open, trying again if that failed before. Raises what they raise."""
         if self._state is not None:
             return
         if self._task is None or self._task.done():
@@ -376,7 +376,7 @@ class _Lifespans:
                 ready.set_exception(error)
 
     def state_is_same(self) -> bool:
-        """Return whether runs have left the process as it was."""
+        """Return whether the process state is as it was before the first run."""
         if self._state is None:
             return True
         state, surroundings = self._state
@@ -385,7 +385,7 @@ class _Lifespans:
         return False
 
     async def close(self) -> None:
-        """Close them."""
+        """Close the lifespans."""
         self._end.set()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -394,7 +394,7 @@ class _Lifespans:
 def _surroundings() -> tuple[Any, ...]:
     """Return the folder, the environment and the folder of temporary files, which all runs share."""
     temporary = None
-    with suppress(OSError):  # none can be written to
+    with suppress(OSError):  # no temporary folder can be written to
         temporary = tempfile.gettempdir()
     return Path.cwd(), dict(os.environb), temporary
 

@@ -25,10 +25,10 @@ _URL_SAFE = str.maketrans("+/", "-_")
 
 
 class Mask:
-    """Redacts some secrets; without any it changes nothing."""
+    """Redacts given secrets in texts; without secrets, texts stay as they are."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """Redact these, and each of their lines that is long enough to be a secret."""
+        """Redact secrets and each of their lines, except texts shorter than ``SECRET_CHARS_MIN``."""
         parts = {
             part
             for secret in secrets
@@ -42,7 +42,7 @@ class Mask:
     def __call__(self, text: str) -> str:
         """Return a text with every secret replaced.
 
-        A truncated line (``output.CUT``) may end within a secret, whose beginning is then replaced as well.
+        A truncated line (``output.CUT``) may end within a secret; then this part of it is replaced too.
         """
         if self._pattern is None:
             return text
@@ -71,7 +71,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _base64_inside(secret: bytes, offset: int) -> str:
-    """Return the base64 characters of a secret at an offset of 3n + ``offset`` in any encoded text."""
+    """Return the base64 characters that a secret has in any text where it begins at byte 3n + ``offset``."""
     encoded = base64.b64encode(bytes(offset) + secret).decode()
     first = (offset * 8 + 5) // 6
     return encoded[first : (offset + len(secret)) * 8 // 6]
@@ -81,14 +81,14 @@ def _base64_inside(secret: bytes, offset: int) -> str:
 
 
 READ_BYTES = 8_192
-"""Size of one read; further output waits in the pipe instead of our memory."""
+"""Bytes of one read; further output waits in the pipe, not in our memory."""
 
 Listener = Callable[[str, str], None]
 """Called with the stream's name, ``out`` or ``err``, and a line."""
 
 
 class Pump:
-    """Reads one stream."""
+    """Reads one output stream of a command and passes its lines to ``listener``."""
 
     def __init__(self, pipe: int, name: str) -> None:
         self.ended = asyncio.Event()
@@ -105,8 +105,8 @@ class Pump:
             asyncio.get_running_loop().add_reader(self._pipe, self._read_once)
 
     def drain(self) -> None:
-        """Read what is left: the writer has ended, unless it may live on and keeps writing."""
-        # Maximum reads of a pipe's rest at the end: the capacity of the largest pipe (``pipe-max-size``).
+        """Read what is left in the pipe, at most its capacity: a surviving process may still write."""
+        # Maximum reads: together the capacity of the largest pipe (``pipe-max-size``), 1 MiB.
         for _ in range(128):
             if self.ended.is_set():
                 return
@@ -114,16 +114,16 @@ class Pump:
                 break
 
     def fileno(self) -> int:
-        """Return the handle of the pipe, valid until the end."""
+        """Return the handle of the pipe, valid until ``ended`` is set."""
         return self._pipe
 
     def end_line(self) -> None:
-        """Complete the last line, since the next one belongs to another run."""
+        """Pass on an incomplete last line, since further output belongs to another run."""
         for line in self._lines.end():
             self.listener(self._name, line)
 
     def _read_once(self) -> bool:
-        """Read once; return whether there was anything."""
+        """Read once; return False if nothing was ready to read."""
         try:
             data = os.read(self._pipe, READ_BYTES)
         except BlockingIOError:

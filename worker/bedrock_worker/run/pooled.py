@@ -1,7 +1,7 @@
 """A reusable process for functions, to which the worker gives runs directly.
 
-The guard only waits for its exit, and signals or kills it on request. If the worker hangs, a timer notifies
-the guard.
+The guard only waits for the exit of the process, and signals or kills it on request. At the deadline of a
+run, a timer tells the guard to kill the process, even if the worker hangs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bedrock_worker.run.watchdog_client import WatchdogClient
 
 Hear = Callable[[dict[str, Any]], None]
-"""Called with the end of a run."""
+"""Called with the message that reports the end of a run."""
 
 
 class PooledProcess:
@@ -34,10 +34,10 @@ class PooledProcess:
     def __init__(
         self, channel: socket.socket, pid: int, *, kind: bytes, folder: str, data: str, runs: int
     ) -> None:
-        """Listen to a process with its own ``folder`` that may serve this many ``runs`` of a ``kind``.
+        """Listen to a process that has a ``folder`` and may serve ``runs`` more runs of a ``kind``.
 
-        ``data`` is the job of the run that it has done already. Raises OSError, and closes the socket, if the
-        machine is out of resources.
+        ``data`` is the job of the run that the process has done already. Raises OSError, and closes the
+        socket, if the machine is out of resources.
         """
         self._way, self.pid, self.kind, self.folder, self._runs = channel, pid, kind, folder, runs
         try:
@@ -49,16 +49,16 @@ class PooledProcess:
         self._on_end: Hear | None = None
         self._data, self._data_before = data, ""
         self.unread = False
-        """True if it died without reading its last run."""
+        """True if the process died without reading its last run."""
         asyncio.get_running_loop().add_reader(channel.fileno(), self._read_message)
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it can take a run."""
+        """Return whether the process can take a run."""
         return self._way.fileno() >= 0
 
     def start_run(self, head: bytes, data: str, until: float, hear: Hear) -> None:
-        """Give it a run and call ``hear`` at its end; raises OSError if it is dead or cannot take it."""
+        """Give the process a run and call ``hear`` when the run ends; raises OSError if that fails."""
         self._runs -= 1
         self._data, self._data_before = data, self._data
         self.alarm.set(until)
@@ -76,23 +76,23 @@ class PooledProcess:
         if self.is_alive:
             asyncio.get_running_loop().remove_reader(self._way.fileno())
             self._way.close()
-            self.alarm.set(NEVER)  # its guard holds the socket too, and would end another process
+            self.alarm.set(NEVER)  # the guard also holds the timer, and would kill a later process
             self.alarm.close()
 
     def read_rest(self) -> None:
-        """Read the messages that it sent before it died."""
+        """Read the messages that the process sent before it died."""
         while self.is_alive and self._read_message():
             pass
 
     def never_began(self) -> bool:
-        """Return whether it was killed before it began its last run.
+        """Return whether the process was killed before it began its last run.
 
-        It begins a run by writing the job into its folder; a dying process may have read the request without
-        doing so.
+        A process begins a run by writing the job into its folder; it may be killed after reading the request,
+        but before that.
         """
         if self.unread:
             return True
-        if self._data == self._data_before:  # the file is inconclusive
+        if self._data == self._data_before:  # then the file does not tell which run wrote it
             return False
         try:
             handle = os.open(f"{self.folder}/{DATA_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -111,7 +111,7 @@ class PooledProcess:
             word, self.unread = b"", True
         except OSError:
             word = b""
-        if not word:  # its guard reports the rest
+        if not word:  # the process has ended, which its guard reports
             asyncio.get_running_loop().remove_reader(self._way.fileno())
         elif self._on_end is not None:
             self._on_end(read_end(word))
@@ -123,7 +123,7 @@ class NeverBegan(Exception):
 
 
 class PooledRun:
-    """One run in such a process, with the interface of ``ChildProcess``."""
+    """One run in a reusable process, with the interface of ``ChildProcess``."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class PooledRun:
     ) -> None:
         """Start a run in the process of a guard; raises OSError if the process is dead.
 
-        ``head`` describes the run as JSON, ``data`` is the text of its job; the guard kills it at the
-        monotonic time ``until`` even if the worker hangs.
+        ``head`` describes the run as JSON, ``data`` is the text of its job; the guard kills the run at the
+        monotonic time ``until``, even if the worker hangs.
         """
         assert guard.process is not None
         self._guard, self._watchdog, self._process = guard, watchdog, guard.process
@@ -149,17 +149,17 @@ class PooledRun:
         self._process.start_run(head, data, until, self._on_message)
         for pump in guard.pumps:
             pump.listener = listener
-            pump.start_reading()  # a short first run may have left it unread until its end
+            pump.start_reading()  # not yet done if the first run was short
         guard.on_message = self._on_guard_message
 
     async def started(self) -> int:
-        """Return its process id."""
+        """Return the id of the process."""
         return self._process.pid
 
     async def wait(self) -> int:
         """Wait for the end and return the exit status, negative for a signal.
 
-        By then all leftover processes have been killed and all output was read. Raises NeverBegan if the
+        By then, all processes that the run left are killed, and all output is read. Raises NeverBegan if the
         process was already dead when the run was given to it.
         """
         status = await self._ended
@@ -170,22 +170,22 @@ class PooledRun:
 
     @property
     def folder(self) -> str:
-        """Return the folder of its process."""
+        """Return the folder of the process."""
         return self._process.folder
 
     @property
     def result(self) -> str | None:
-        """Return the result that it reported, or None."""
+        """Return the result that the run reported, or None."""
         result: str | None = self._found.get("result")
         return result
 
     @property
     def running(self) -> bool:
-        """Return whether it may still be running."""
+        """Return whether the run may still be going on."""
         return not self._ended.done()
 
     def until(self, moment: float) -> None:
-        """Set the monotonic time at which the guard kills it."""
+        """Set the monotonic time at which the guard kills the run."""
         self._process.alarm.set(moment)
 
     def signal(self, number: int) -> None:
@@ -205,7 +205,7 @@ class PooledRun:
             self._watchdog.release_guard(self._guard, killed=False)
 
     def _on_message(self, message: dict[str, Any]) -> None:
-        """Handle a message; it is trusted only if nothing was signalled and nothing is left."""
+        """Handle a message of the process; if it cannot be trusted, let the guard end the process."""
         if "exit" in message:
             self._found = message
         elif "done" in message and not self._told:
@@ -217,7 +217,7 @@ class PooledRun:
             self._guard.send(b"retire %d" % self._process.pid)
 
     def _on_guard_message(self, message: dict[str, Any] | None) -> None:
-        """Handle the end of the process; if its guard was killed, the kernel has killed the process too."""
+        """Handle the end of the process; None if its guard was killed, and the process with it."""
         if message is not None:
             self._process.read_rest()
         if self._ended.done():

@@ -1,6 +1,6 @@
-"""One command while it runs: starting, reading its output, signalling its group, and its end.
+"""One command while it runs: its start, its output, signals to its process group, and its end.
 
-The command is a child of its guard (``watchdog``), which carries out what is requested here and kills all
+The command is a child of a guard (``guard``), which carries out the requests of this module and kills all
 descendants. Linux only.
 """
 
@@ -31,36 +31,36 @@ from bedrock_worker.run.pooled import PooledRun
 from bedrock_worker.run.watchdog_client import WatchdogClient
 
 START_S = 30.0
-"""Time for the guard to start the command; a watchdog that takes longer is considered hung."""
+"""Maximum seconds for the guard to start the command; a guard that takes longer is considered hung."""
 
 GUARDS_MAX = 8
-"""Guards tried for one command: the idle ones may all have just been killed."""
+"""Maximum guards tried for one command: all idle ones may have been killed just now."""
 
 TEMPORARY_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
-"""Temporary reasons for a failed start: the machine is out of resources, or the program is being written."""
+"""Errors after which a start is retried later: too few resources, or the program is being written."""
 
 PROGRAM_CHARS_MAX = 200
-"""Length of a program's name in errors, so that the reason after it is not cut off."""
+"""Maximum characters of a program's name in errors, so that the reason after the name is not cut off."""
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A Python function to run in a process forked from one that has imported its module."""
+    """A Python function to run in a process forked from a template, which has imported its module."""
 
     template: Sequence[str]
-    """The command that imports and forks."""
+    """The command line of the template, which imports the module and forks."""
     env: Mapping[str, str]
-    """Its environment, without anything of a job."""
+    """The environment of the template, without the variables of a run."""
     function: tuple[str, str]
-    """Its module and its name."""
+    """The module and the name of the function."""
     own: Mapping[str, str]
     """The variables of this run only."""
     runs_max: int
-    """How many runs one process may serve."""
+    """Maximum runs of one process."""
 
 
 class CannotStart(Exception):
-    """A command cannot be started, and retrying would not help; names the program and the reason."""
+    """A command can never be started, so that retrying is useless; names the program and the reason."""
 
 
 class ChildProcess:
@@ -84,13 +84,14 @@ class ChildProcess:
         before: tuple[int, int] | None = None,
         channel: socket.socket | None = None,
     ) -> None:
-        """Request the start of a command, with a new ``folder`` that holds ``data``, its stdin.
+        """Request the start of a command, with a new ``folder`` for its job ``data``, which stdin reads.
 
-        ``before`` is the part of ``data`` that is also in a file of its own.
-        The guard kills it at the monotonic time ``until`` even if the worker hangs, and removes the folder if
-        the worker dies. With ``progress``, handle 3 is a pipe whose lines the listener receives as that
-        stream; a process for functions always has it. With ``channel``, handle 3 is that socket. Raises
-        OSError if it cannot be started at the moment, and ValueError for a NUL in an argument or a variable.
+        The part of ``data`` between the offsets ``before`` is also written to a file of its own.
+        The guard kills the command at the monotonic time ``until``, even if the worker hangs, and removes the
+        folder if the worker dies. With ``progress``, handle 3 is a pipe whose lines the listener receives as
+        stream ``PROGRESS``; a process for functions always has this pipe. With ``channel``, handle 3 is that
+        socket. Raises OSError if the command cannot be started at the moment, and ValueError for a NUL in an
+        argument or a variable.
         """
         self._argv, self._cwd, self._watchdog, self._warm = argv, cwd, watchdog, warm
         self._channel = channel
@@ -139,7 +140,7 @@ class ChildProcess:
             raise OSError(errno.EAGAIN, "the guard exits again and again")
 
     def _give(self, head: bytes, template: bytes, data: str, listener: Listener) -> None:
-        """Pass the request to the guard; a process that serves several runs keeps its output pipes."""
+        """Pass the request to the guard; processes for functions share the output pipes of their guard."""
         self._pumps = self._guard.pumps if self._warm is not None else []
         made: list[Pump] = []
         pipes: list[int] = []
@@ -164,7 +165,7 @@ class ChildProcess:
     async def started(self) -> int:
         """Wait until the command runs and return its process id.
 
-        Raises CannotStart if it cannot be started, OSError if it cannot be started at the moment.
+        Raises CannotStart if it can never be started, OSError if it cannot be started at the moment.
         """
         if not self._started.done():
             late = asyncio.get_running_loop().call_later(START_S, self._start_late)
@@ -189,8 +190,8 @@ class ChildProcess:
     async def wait(self) -> int:
         """Wait for the end and return the exit status, negative for a signal.
 
-        By then all descendants have been killed and all output was read. A process for functions may stay for
-        further runs; it has no children and no threads of the run by then.
+        By then, all descendants are killed and all output is read. A process for functions may stay for
+        further runs, without children and threads of this run.
         """
         message = await self._ended
         for pump in self._pumps:
@@ -203,8 +204,8 @@ class ChildProcess:
             for pump in self._pumps:
                 pump.start_reading()
             with suppress(TimeoutError):
-                # Time for the rest of the output after the end; only processes that may live on still hold
-                # the pipe.
+                # Maximum seconds for the rest of the output after the end: only processes that may outlive
+                # the run (``daemons``) still hold the pipe.
                 async with asyncio.timeout(1.0):
                     for pump in self._pumps:
                         await pump.ended.wait()
@@ -213,32 +214,32 @@ class ChildProcess:
 
     @property
     def survivors(self) -> int:
-        """Return how many processes could not be killed, after ``wait``."""
+        """Return how many processes of the run could not be killed; valid after ``wait``."""
         return int(self._ended.result()["left"])
 
     @property
     def result(self) -> str | None:
-        """Return the result that the process reported itself, or None, after ``wait``."""
+        """Return the result in the report of a process for functions, or None; valid after ``wait``."""
         found: str | None = self._ended.result().get("result")
         return found
 
     @property
     def was_signalled(self) -> bool:
-        """Return whether we signalled it before its end, after ``wait``."""
+        """Return whether we signalled the command before its end; valid after ``wait``."""
         return bool(self._ended.result()["signalled"])
 
     @property
     def folder_left(self) -> bool:
-        """Return whether its folder may still exist; a folder with only the job is already removed."""
+        """Return whether the folder may still exist: the guard has removed one that holds only the job."""
         return self._folder_left
 
     @property
     def running(self) -> bool:
-        """Return whether it may still be running or starting."""
+        """Return whether the command may still be running or starting."""
         return not self._ended.done()
 
     def until(self, moment: float) -> None:
-        """Set the monotonic time at which the guard kills it, unless an earlier one is set later."""
+        """Set the monotonic time at which the guard kills the command, in place of the last one set."""
         self._guard.send(f"until {moment!r}".encode())
 
     def signal(self, number: int) -> None:
@@ -264,14 +265,14 @@ class ChildProcess:
 
     def _start_late(self) -> None:
         if not self._started.done():
-            self._guard.kill()  # it accepts no more runs either
+            self._guard.kill()  # which could not serve further runs either
             self._started.set_result({"late": True})
 
     def _on_message(self, message: dict[str, Any] | None) -> None:
-        """Handle a message of the guard; if the guard was killed, the kernel has killed the command too."""
+        """Handle a message of the guard; None if it was killed, and the command with it."""
         if message is None:
             self._folder_left = True
-            if not self._started.done():  # it may have started, unless the guard never received the request
+            if not self._started.done():  # the command may have started, if the guard read the request
                 never = {"error": errno.EAGAIN, "in": ""}
                 self._started.set_result(never if self._guard.unread else {"started": 0})
             if not self._ended.done():
@@ -300,7 +301,7 @@ class ChildProcess:
 
 
 def kind_of(warm: Warm, cwd: str, new_privileges: bool) -> bytes:
-    """Return the JSON with which a guard starts a template; cached, as it is the same for each run."""
+    """Return the JSON with which a guard starts a template; it is the same for each run, and cached."""
     return _template(tuple(warm.template), tuple(warm.env.items()), cwd, new_privileges)
 
 
@@ -328,7 +329,7 @@ def pooled_run(
     new_privileges: bool,
     before: tuple[int, int] | None = None,
 ) -> PooledRun | None:
-    """Start a run in a process that has served others, or return None if there is none.
+    """Start a run in a process that has served earlier runs, or return None if there is none.
 
     Raises ValueError for a NUL in a variable.
     """
@@ -352,12 +353,12 @@ def pooled_run(
 def _with_before(
     own: Mapping[str, str], folder: Path | str, before: tuple[int, int] | None
 ) -> Mapping[str, str]:
-    """Return the variables of a run, with that for the results of the jobs before it."""
+    """Return the variables of a run; with ``before``, add the path of the results of the jobs before it."""
     return own if before is None else {**own, "BEDROCK_BEFORE_FILE": f"{folder}/{BEFORE_FILE}"}
 
 
 def line_of(value: Mapping[str, object]) -> bytes:
-    """Return a line of JSON; lone surrogates, which represent undecodable bytes, are escaped."""
+    """Return a value as a line of JSON; lone surrogates, which stand for undecodable bytes, are escaped."""
     try:
         return msgspec.json.encode(value)  # a fraction of the time of `dumps`
     except UnicodeEncodeError:
@@ -365,7 +366,7 @@ def line_of(value: Mapping[str, object]) -> bytes:
 
 
 def _where(cwd: Path | None) -> str:
-    """Return the folder in which a program starts; the guard's own is different."""
+    """Return the folder in which a program starts: by default the worker's, which is not the guard's."""
     return os.getcwd() if cwd is None else str(cwd)  # noqa: PTH109
 
 
@@ -381,6 +382,6 @@ def _shown(program: str) -> str:
 
 
 def _why_not(program: str, cwd: Path | None, error: OSError) -> str:
-    """Describe why a program does not start; a missing folder and a missing file give the same error."""
+    """Describe why a program does not start; names the folder if that is missing, not the program."""
     where = f" in {cwd}" if cwd is not None and str(error.filename) == str(cwd) else ""
     return f"cannot start {_shown(program)}{where}: {error.strerror or error}"

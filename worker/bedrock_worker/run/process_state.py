@@ -23,22 +23,22 @@ IN_STATUS = (
     *(b"Umask", b"Uid", b"Gid", b"Groups", b"Threads", b"SigPnd", b"ShdPnd", b"SigBlk", b"SigIgn"),
     *(b"CapEff", b"NoNewPrivs", b"Seccomp", b"Cpus_allowed"),
 )
-"""Compared lines of ``/proc/self/status``: threads (including those unknown to Python), signals, the umask,
-privileges, processors."""
+"""The lines of ``/proc/self/status`` that are compared: threads (also those unknown to Python), signals, the
+umask, privileges, processors."""
 
 FILES = ("status", "limits", "timers")
-"""Files in ``/proc`` of the process; not every kernel has ``timers``."""
+"""The files in ``/proc/self`` that are compared; not every kernel has ``timers``."""
 
 READ_BYTES = 16_384
-"""Size of one read of them: each has some 1,500 bytes."""
+"""Bytes of one read of such a file; each has some 1,500 bytes."""
 
 ITIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 OFF = (0.0, 0.0)
-"""State of a timer that is not set."""
+"""What ``getitimer`` returns for a timer that is not set."""
 
 THREAD_CHECKS, THREAD_PAUSE_S = 20, 0.001
-"""Retries if there is one more thread, and the pause between: a joined thread may take a moment to end."""
+"""Maximum checks for one thread more, and seconds between them: a joined thread may end a bit later."""
 
 
 _getsignal = sys.modules.get("_signal", signal).getsignal
@@ -51,7 +51,7 @@ class ProcessState:
     def __init__(self, *, threads: bool = True) -> None:
         """Record the state; raises OSError if the kernel does not expose it.
 
-        ``threads``: more or fewer threads count as a change.
+        With ``threads``, another number of threads counts as a change.
         """
         self._counts_threads = threads
         self._files: list[int] = []
@@ -64,7 +64,7 @@ class ProcessState:
         self._lines = itemgetter(*compared)
         self._threads = compared.index(names.index(b"Threads"))
         self._caught_at = names.index(b"SigCgt")
-        # The lines about memory, which change all the time, are between these two parts.
+        # Two parts of the file are compared: between them are lines about memory, which change all the time.
         second = min(compared[self._threads], *(at for at in compared if names[at].startswith(b"Sig")))
         first = [at for at in compared if at < second]
         bounds = (min(first), max(first) + 1, second, max(compared) + 1)
@@ -82,7 +82,7 @@ class ProcessState:
         self._kernel, self._python = self._of_kernel(), self._of_python()
 
     def same(self) -> bool:
-        """Return whether the process is unchanged; handles 1 and 2 are restored.
+        """Return whether the process is unchanged, after restoring handles 1 and 2.
 
         Call it after all output has been flushed.
         """
@@ -102,7 +102,7 @@ class ProcessState:
             return False
 
     def _only_threads(self, now: tuple[Any, ...]) -> bool:
-        """Return whether only the kernel's number of threads differs and Python has started none."""
+        """Return whether only the number of threads differs, and Python knows of no additional one."""
         threading = sys.modules.get("threading")
         left = threading is not None and threading.active_count() > self._python_threads
         return not left and self._equal_but_threads(now)
@@ -129,7 +129,7 @@ class ProcessState:
         )
 
     def _read_status(self, status: bytes) -> tuple[tuple[bytes, ...], int]:
-        """Return the compared lines and the handled signals.
+        """Return the compared lines, and the bits of the signals that have handlers.
 
         Skips parsing if the relevant parts of the file are unchanged.
         """
@@ -142,9 +142,9 @@ class ProcessState:
         if parts == self._parts:
             return self._status
         lines = status.split(b"\n")
-        # Signals 32 and 33, which the C library handles once the first thread starts.
+        # Without signals 32 and 33, which the C library handles once the first thread starts.
         found = self._lines(lines), int(lines[self._caught_at].split()[1], 16) & ~(0b11 << 31)
-        # for example, an additional line that is not compared
+        # Another text with equal lines: for example, a line that is not compared was added.
         if not self._parts[0] or found == self._status:
             self._parts, self._status = parts, found
         return found
@@ -174,12 +174,12 @@ class ProcessState:
 
 
 def is_closed(stream: Any) -> bool:
-    """Return whether nothing can be printed to a stream because it is missing or closed."""
+    """Return whether a stream is missing or closed, so that nothing can be printed to it."""
     return stream is None or bool(getattr(stream, "closed", False))
 
 
 def flushed() -> bool:
-    """Flush a stream; on failure log why and return False. A closed stream has nothing to flush."""
+    """Flush stdout and stderr; on failure, print why and return False. Closed streams are skipped."""
     good = True
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     if sys.__stdout__ is not sys.stdout or sys.__stderr__ is not sys.stderr:

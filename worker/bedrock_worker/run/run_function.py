@@ -1,6 +1,6 @@
 """``python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]``: runs one function for one job.
 
-The module is also searched in the folder, after the standard library, so that a ``json.py`` there shadows
+The module is also searched in FOLDER, after the standard library, so that a ``json.py`` there shadows
 nothing. The job is read from the file ``BEDROCK_DATA_FILE``, or from stdin. Exit status 0: success, with the
 result in ``BEDROCK_RESULT``; 1: an exception; 102: ``Retry``; 101: ``Snooze``; 100: ``Fail``; 103: the job's
 data is for another version of the function. The error is written to a file next to the result.
@@ -29,13 +29,13 @@ from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in,
 from bedrock_worker.retry_rules import RetryRules, leaves
 
 DONE, RAISED, USAGE, TRY_AGAIN, FAIL_PERMANENTLY, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
-"""Exit statuses; ``outcome`` defines the meaning of the last five."""
+"""Exit statuses; ``report.outcome`` says how a worker reports the last five."""
 
 ERROR_FILE = "error.json"
 """The file next to the result with the ``error`` and ``traceback`` of a failed function."""
 
 NOT_FLUSHED = 120
-"""Exit status, like Python's own, if the last output could not be written."""
+"""Exit status if the last output could not be written; Python itself has the same."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def close_lifespans() -> None:
-    """Close what this process has opened for its runs; a failure is only printed."""
+    """Close the lifespans that this process has opened for its runs; a failure is only printed."""
     try:
         hooks.close_lifespans()
     except Exception:
@@ -69,14 +69,14 @@ def print_line_by_line() -> None:
 
 
 Write = Callable[[str], object]
-"""Called with the result of a run, a JSON object."""
+"""Called with the result of a run, the text of a JSON object."""
 
 
 def run_for_job(module: str, function: str, job_text: str | None = None, write: Write | None = None) -> int:
     """Run one function for a job, and return the exit status.
 
-    ``job_text`` is the job's text if it is already read; ``write`` receives the result instead of the file
-    ``BEDROCK_RESULT``.
+    ``job_text`` is the text of the job, unless it still has to be read; ``write`` receives the result, which
+    is otherwise written to the file ``BEDROCK_RESULT``.
     """
     try:
         return store_result(_call(module, function, job_text), DONE, write)
@@ -86,7 +86,7 @@ def run_for_job(module: str, function: str, job_text: str | None = None, write: 
 
 @cache
 def rules_of(module: str, function: str) -> RetryRules:
-    """Return the retry rules of a function; none if it cannot be found."""
+    """Return the retry rules of a function; empty ones if the function cannot be found."""
     try:
         return RetryRules(declaration(module, function).options)
     except LookupError:
@@ -94,7 +94,7 @@ def rules_of(module: str, function: str) -> RetryRules:
 
 
 Leave = Callable[[str, str], object]
-"""Called with the error of a run, and its traceback or an empty text."""
+"""Called with the error of a run, and with its traceback or an empty text."""
 
 
 def failed(error: BaseException, rules: RetryRules, write: Write | None, leave: Leave | None = None) -> int:
@@ -124,7 +124,7 @@ def failed(error: BaseException, rules: RetryRules, write: Write | None, leave: 
 
 
 def _by_rules(error: BaseException, rules: RetryRules, write: Write | None) -> int:
-    """Return the exit status that the retry rules of a function give for an error."""
+    """Return the exit status for an error by the function's retry rules, and store the delay they give."""
     try:
         decision = None
         if rules and isinstance(error, Exception):
@@ -144,9 +144,10 @@ class Unfit(Exception):
 
 
 def requested_by(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
-    """Return the request that a function raised, also within exception groups, or None for other errors.
+    """Return the request that a function raised, also in exception groups, or None for any other error.
 
-    In a group the gravest counts: ``Fail``, another error, the longest ``Retry``, the longest ``Snooze``.
+    In a group, the first found of these counts: ``Fail``, another error, the longest ``Retry``, the longest
+    ``Snooze``, ``Unfit``.
     """
     errors = list(leaves(error))
     if fails := [each for each in errors if isinstance(each, Fail)]:
@@ -184,7 +185,7 @@ _NOT_OF_USERS = (
     f"{_LIBRARY}/contextlib.py",
     "<frozen ",
 )
-"""Prefixes of files whose frames precede those of a function."""
+"""Prefixes of the files whose frames come before those of a user's function in a traceback."""
 
 
 def is_of_python_or_ours(path: str) -> bool:
@@ -193,13 +194,13 @@ def is_of_python_or_ours(path: str) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """Return an error with its type, like the last line of a traceback."""
+    """Return an error with its type, as at the end of a traceback."""
     lines = list(traceback.TracebackException.from_exception(error).format_exception_only())
     return "".join(lines).strip()
 
 
 def _leave_error(error: str, text: str) -> None:
-    """Write the error to its file for the worker; if that fails, the worker uses the output."""
+    """Write the error to ``ERROR_FILE`` for the worker; without it, the worker shows the last output."""
     path = os.environ.get("BEDROCK_RESULT")
     if path:
         with suppress(OSError):
@@ -216,7 +217,7 @@ def read_job() -> dict[str, Any]:
 
 
 def prepare(module: str) -> None:
-    """Inspect the functions that a module declares, so that no run has to."""
+    """Inspect the functions that a module declares, and cache what runs need to know of them."""
     for declared in declared_in(module):
         declaration(declared.module, declared.function.__qualname__)
         if declared.expression is None:
@@ -267,7 +268,7 @@ def called_for_job(
 ) -> Any:
     """Call a function with a job or with its data; return the job's new data, or what the function returns.
 
-    ``awaited`` makes a value of what the function returns.
+    ``awaited`` turns a coroutine that the function returns into its result.
     """
     with hooks.around_run():
         returned, finish = _begin_call(declared, function, job)
@@ -286,7 +287,7 @@ async def awaited_for_job(declared: Declared, function: Callable[..., Any], job:
 def _begin_call(
     declared: Declared, function: Callable[..., Any], job: Job | None
 ) -> tuple[Any, Callable[[Any], Any]]:
-    """Call a function; return what it returns, and what makes the job's new data of the value."""
+    """Call a function; return its value, and a function that makes the job's new data of it."""
     if job is None or declared.expression is not None:
         return function(), _unchanged
     arguments = _arguments(declared.function)
@@ -302,7 +303,7 @@ def _unchanged(value: Any) -> Any:
 def _call_with_data(
     function: Callable[..., Any], arguments: Arguments, job: Job
 ) -> tuple[Any, Callable[[Any], Any]]:
-    """Call a function with the job's data; return what it returns, and what adds its value to the data."""
+    """Call a function with the job's data; return its value, and a function that adds it to the data."""
     repeats = bool(job.fields.get("repeat"))
     try:
         values = arguments.of_data(job.data, again=repeats or job.attempt > 1)
@@ -323,7 +324,7 @@ def _call_with_data(
 
 
 def _awaited(returned: Any) -> Any:
-    """Return a returned value, or the result of a returned coroutine."""
+    """Return a value as it is, or run a coroutine and return its result."""
     if not inspect.iscoroutine(returned):
         return returned
     import asyncio  # imported here, since it would take most of the start time of this process
@@ -354,11 +355,11 @@ def job_of(fields: dict[str, Any]) -> Job:
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-"""Encodes a result; `dumps` would make an encoder for each."""
+"""Encodes a result; ``json.dumps`` would make an encoder for each call."""
 
 
 def store_result(result: Any, status: int, write: Write | None) -> int:
-    """Store a dict as the result, and return the status; None stores nothing, anything else raises."""
+    """Store a dict as the result and return ``status``; None stores nothing. Raises TypeError, ValueError."""
     if result is None:
         return status
     if not isinstance(result, dict):
@@ -367,7 +368,7 @@ def store_result(result: Any, status: int, write: Write | None) -> int:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        # Length of the excerpt of a result in an error.
+        # Characters of the result that the error quotes.
         near = ascii(text[max(0, error.start - 30) : error.start + 1])
         raise ValueError(
             "the function returned text that is not Unicode, such as the name of a file that is not UTF-8:"

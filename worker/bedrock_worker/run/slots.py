@@ -1,9 +1,9 @@
-"""Slots: which runs may go on now, and how many jobs are prefetched ahead of a free slot.
+"""Slots: which runs may begin now, and how many jobs are prefetched before a slot is free for them.
 
 A short run ends sooner than the next job can be fetched. So a worker prefetches as many jobs as its slots
-are likely to begin within ``AHEAD_S``, as recent runs took; while runs are long, none. A prefetched job
-waits for a slot, the highest priority first. If it waits too long (``HELD_S_MAX``), since a run takes longer
-than those before it, it is handed back, and other workers can take it.
+are likely to begin within ``AHEAD_S``, judging by the duration of recent runs; while runs are long, none.
+Prefetched jobs wait for a slot, the highest priority first. A job that waits too long (``HELD_S_MAX``), since
+the runs before it take longer than expected, is handed back, so that other workers can take it.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from bedrock_worker.run.job_run import JobRun
 
 AHEAD_S = 0.05
-"""Expected wait of the last prefetched job: enough to report and fetch dozens of short runs at once."""
+"""Maximum expected seconds until a prefetched job begins: time to fetch dozens of short runs together."""
 
 AHEAD_MAX = 100
-"""Maximum prefetched jobs of a kind, as many as one FinishJobs ends."""
+"""Maximum prefetched jobs for one kind of run: as many as one FinishJobs can end."""
 
 HELD_S_MAX = 0.2
-"""Maximum wait for a slot: between half of it and all of it, the job is handed back."""
+"""Maximum seconds that a job waits for a slot; it is handed back after at least half of that time."""
 
 RUN_S_FIRST = 1.0
-"""Assumed mean duration at the start: long, so that jobs are prefetched only after dozens of short runs."""
+"""Mean seconds of a run assumed at the start: so long that only dozens of short runs lead to prefetching."""
 
 WEIGHT = 1 / 8
-"""Weight of the last run in the mean duration, which is low again dozens of short runs after a long one."""
+"""Weight of the last run in the mean duration: some dozens of short runs outweigh a long one."""
 
 
 class Slots:
     """The slots for one kind of run."""
 
     def __init__(self, count: Callable[[], int], ahead_max: int = AHEAD_MAX) -> None:
-        """Let ``count()`` runs go on at once, which may change; prefetch at most ``ahead_max`` jobs."""
+        """Let ``count()`` runs go on at a time, which may change; prefetch up to ``ahead_max`` jobs."""
         self._count, self._ahead_max = count, ahead_max
         self._mean_s = RUN_S_FIRST
         self._began: dict[JobRun, float] = {}
-        """The running ones in the order of their start."""
+        """When each run that has a slot began, in this order (the event loop's clock)."""
         self._waiting: list[tuple[int, int, JobRun]] = []
-        """A heap, by priority and order; those that no longer wait stay in it until their turn."""
+        """A heap of waiting runs by priority and arrival; a withdrawn run stays in it until its turn."""
         self._number = 0
         self._closed = False
         self._check: asyncio.TimerHandle | None = None
 
     def ahead(self) -> int:
-        """Return how many jobs beyond the slots may be in hand: those that will begin soon."""
+        """Return how many jobs may be prefetched beyond the slots: as many as will probably begin soon."""
         now = asyncio.get_running_loop().time()
         quick = self._count()
         for began in self._began.values():
@@ -58,7 +58,7 @@ class Slots:
         return min(self._ahead_max, max(0, int(quick * AHEAD_S / self._mean_s)))
 
     async def enter(self, run: JobRun) -> bool:
-        """Wait for a slot; return False if the run must not begin: it is unwanted, or has waited too long."""
+        """Wait for a slot; return False if the run must not begin: it was withdrawn, or waited too long."""
         if self._closed:
             return False
         if len(self._began) < self._count():
@@ -72,11 +72,11 @@ class Slots:
         try:
             return await turn
         except asyncio.CancelledError:
-            self.leave(run)  # it may just have got its slot
+            self.leave(run)  # which may have got a slot in the meantime
             raise
 
     def leave(self, run: JobRun) -> None:
-        """Free the slot of a run, if it has one, for those that wait."""
+        """Free the slot of a run, if it has one, and let waiting runs begin."""
         now = asyncio.get_running_loop().time()
         began = self._began.pop(run, None)
         if began is not None:
@@ -94,9 +94,10 @@ class Slots:
         self._waiting = []
 
     def _hand_back(self, seen: int) -> None:
-        """Hand back the runs that have waited since the last check: those up to the number ``seen``.
+        """Hand back the runs that waited at the last check already: those with numbers up to ``seen``.
 
-        A single check is not enough: after a stall of this process it comes before the ends of runs are read.
+        A run is never handed back at its first check: after a stall of this process, that may come before the
+        ends of other runs are read.
         """
         self._check = None
         late = [run for _, number, run in self._waiting if number <= seen]

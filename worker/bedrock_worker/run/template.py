@@ -1,8 +1,8 @@
 """``python -P -m bedrock_worker.run.template MODULE [FOLDER]``: imports a module and forks for its runs.
 
-The guard requests a process with its first run over stdin, a socket; the worker then gives that process
-further runs (``pooled``). A process is retired after its last run, or after a run that left something behind
-or changed the process state (``process_state``).
+Through stdin, a socket, the guard asks for a process and sends its first run; the worker then gives that
+process further runs (``pooled``). A process exits after its last run, and after a run that left something
+behind or changed the process state (``process_state``).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
 
 RESULT_BYTES_MAX = 3_000
-"""Size of a result that is sent with the end of its run; a larger one stays in its file."""
+"""Maximum bytes of a result that is sent with the end of its run; a larger one is left in the result file."""
 
 BEFORE = "BEDROCK_BEFORE_FILE"
-"""Variable with the path of the results of the jobs before a run's, in a workflow."""
+"""The variable with the path of the file of results of the jobs before this one in a workflow."""
 
 STAYS = (
     run_function.DONE,
@@ -71,10 +71,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Imported:
-    """What importing a module changed in this process; each run sees it as if it had imported the module."""
+    """What the import of a module changed in this process; each run sees it as if it did the import."""
 
     def __init__(self, environment: Mapping[bytes, bytes], folder: str) -> None:
-        """Record the changes, and revert those that would end the template."""
+        """Record the changes since ``environment`` and ``folder``; undo what would end the template."""
         now = dict(os.environb)
         self.set = {name: value for name, value in now.items() if environment.get(name) != value}
         self.unset = environment.keys() - now.keys()
@@ -83,29 +83,29 @@ class _Imported:
         self.timers = [(kind, signal.setitimer(kind, 0.0)) for kind in ITIMERS]
         self.temporary = _temporary_folder()
         self._on_child = signal.getsignal(signal.SIGCHLD)
-        # otherwise the module, or the kernel, might reap for us
+        # otherwise the module or the kernel might reap our children
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def begin_process(self) -> None:
-        """Apply the process-specific changes of the import to a forked process."""
+        """Restore in a forked process the module's handler of SIGCHLD."""
         if self._on_child not in (None, signal.SIG_DFL):
             signal.signal(signal.SIGCHLD, self._on_child)
 
     def begin_run(self) -> None:
-        """Set the timers that the module had set."""
+        """Set the timers that the import had set."""
         for kind, left in self.timers:
             if left != OFF:
                 signal.setitimer(kind, *left)
 
     def end_run(self) -> None:
-        """Cancel the module's timers."""
+        """Cancel the timers that the import had set."""
         for kind, left in self.timers:
             if left != OFF:
                 signal.setitimer(kind, 0.0)
 
 
 def _temporary_folder() -> str | None:
-    """Return the temporary folder that a module chose, or None."""
+    """Return the temporary folder that the module has set, or None for the default; reset it to that."""
     tempfile = sys.modules.get("tempfile")
     if tempfile is None or tempfile.tempdir is None:
         return None
@@ -118,7 +118,7 @@ def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
     while True:
         word, value, handles = kernel.receive(channel)
         if not word:
-            os._exit(run_function.DONE)  # exit handlers belong to the runs
+            os._exit(run_function.DONE)  # without exit handlers: those belong to the runs
         if word == b"reap":
             _, status = os.waitpid(int(value), 0)
             channel.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
@@ -127,7 +127,7 @@ def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
         # Done before the fork, since the child copies each page that it touches.
         request = json.loads(head.decode())
         environment = _Environment(request["env"], imported)
-        if not prepared:  # and the variables exist, so that the child only changes them
+        if not prepared:  # once, so that the variables exist and the child only changes them
             environment.set(request["own"])
             prepared = True
         try:
@@ -143,7 +143,7 @@ def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
                 )
         for handle in handles:
             os.close(handle)
-        if ended != b"0":  # the previous one, which the guard no longer needs
+        if ended != b"0":  # the previous process, whose status the guard has already
             os.waitpid(int(ended), 0)
 
 
@@ -157,7 +157,7 @@ def _be_process(
     imported: _Imported,
     handles: Sequence[int],
 ) -> NoReturn:
-    """Serve runs in a forked process; the first one came with the request."""
+    """Perform runs in a forked process; ``request`` describes the first."""
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != template:  # the parent died before PDEATHSIG was set
@@ -190,7 +190,7 @@ def _be_process(
         environment.set(request["own"])
         if state is None and word == b"again":
             with suppress(Exception):  # the run raises it again
-                hooks.open_lifespans()  # before, since what they open stays from run to run
+                hooks.open_lifespans()  # before the state is recorded: it stays from run to run
             state = ProcessState()
         imported.begin_run()
         status, result = _perform_run(request, environment, imported, data, file)
@@ -211,7 +211,7 @@ def _be_process(
 
 
 def _holds_more(folder: str, name: str) -> bool:
-    """Return whether a run left anything but the job in its folder."""
+    """Return whether a run left anything in its folder but the file ``name``, its job."""
     try:
         return os.listdir(folder) != [name]  # noqa: PTH208  light: this is done for each run
     except OSError:
@@ -219,7 +219,7 @@ def _holds_more(folder: str, name: str) -> bool:
 
 
 def _renew(folder: str, name: str, data: bytes) -> os.stat_result:
-    """Write the next job into the folder, and return the status of its file.
+    """Write the next job into the folder, and return the ``stat`` result of its file.
 
     The file is never truncated to zero: some file systems flush a file that is emptied and rewritten.
     """
@@ -251,8 +251,8 @@ def _perform_run(
     data: bytes | None,
     file: os.stat_result | None,
 ) -> tuple[int, str | None]:
-    """Perform one run in its folder; return its status and its result."""
-    if "tempfile" in sys.modules:  # it has cached the folder of another run
+    """Perform one run; return its exit status, and its result unless that is stored in the result file."""
+    if "tempfile" in sys.modules:  # which has cached the folder of another run
         sys.modules["tempfile"].__dict__["tempdir"] = imported.temporary
     os.chdir(request["cwd"] if imported.folder is None else imported.folder)
     _renew_stdin(environment.data_file, file)
@@ -271,7 +271,7 @@ def _perform_run(
 
 
 def _read_all(handle: int) -> bytes:
-    """Return the content of a file and rewind it."""
+    """Return the content of a file, without moving its offset."""
     data = b""
     while more := os.pread(handle, os.fstat(handle).st_size, len(data)):
         data += more
@@ -290,7 +290,7 @@ _stdin: list[TextIO] = []
 
 
 def _renew_stdin(path: str, file: os.stat_result | None = None) -> None:
-    """Make stdin read the job from ``file``; usually stdin is still in its original state."""
+    """Make stdin read the job at ``path``; usually it is open already, and only has to be rewound."""
     try:
         same = os.path.samestat(os.fstat(0), file or os.stat(path))  # noqa: PTH116  light: done for each run
     except OSError:  # a run closed it
@@ -314,10 +314,10 @@ _ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
 
 class _Environment:
-    """The environment of this process's runs: a common ``base``, plus variables of each run."""
+    """The environment of the runs in this process: a common ``base``, and variables of each run."""
 
     def __init__(self, base: Mapping[str, str], imported: _Imported) -> None:
-        """Create it; the variables that the module ``imported`` has set take precedence."""
+        """Start with the common variables; those that the module has set (``imported``) take precedence."""
         self._base = {os.fsencode(name): os.fsencode(value) for name, value in base.items()}
         self._imported = imported
         self.data_file = base.get("BEDROCK_DATA_FILE", "")
@@ -326,11 +326,11 @@ class _Environment:
         return os.fsdecode(self._base[os.fsencode(name)])
 
     def set(self, own: Mapping[str, str]) -> None:
-        """Set the environment of a run; most of it equals that of the previous run."""
+        """Replace the environment by that of a run, whose variables are ``own``."""
         environment = os.environ.__dict__[
             "_data"
         ]  # in bytes: converting its texts takes several times as long
-        how = _ENCODING  # as fsencode does, in half the time
+        how = _ENCODING  # the arguments that fsencode uses, which takes twice the time
         variables = {**self._base, **{name.encode(*how): value.encode(*how) for name, value in own.items()}}
         variables |= self._imported.set
         for name in self._imported.unset:
@@ -353,7 +353,7 @@ def _has_children() -> bool:
 def _exit(status: int, result: str | None, channel: socket.socket) -> NoReturn:
     """Exit like the interpreter, but skip its teardown, which costs more than the fork.
 
-    The status is sent to the guard, so that it need not wait for the template to reap this process.
+    The status is sent to the guard, which then need not wait until the template has reaped this process.
     """
     run_function.close_lifespans()
     if "threading" in sys.modules:

@@ -1,7 +1,7 @@
-"""Processes for Python functions below a guard: a template that imported the module, and its forks.
+"""Processes for Python functions below a guard: a template, which has imported the module, and its forks.
 
 A reusable process is handed over to the worker, which gives it further runs directly; the guard waits for its
-exit. ``template`` is the program of a template. Imports only the standard library.
+exit. The template runs the module ``template``. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from bedrock_worker.run.guard import Guard
 
 END_KEYS = ("done", "exit", "files")
-"""The JSON line with which a process reports the end of a run."""
+"""The integer keys in the line of JSON with which a process reports the end of a run."""
 
 
 class Peer:
-    """A process at the other end of a socket, with a pidfd."""
+    """A process, its pidfd (``end``) and a socket to it (``way``)."""
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
-        """Wrap a process that has not been reaped yet."""
+        """Open a pidfd of a process, which must not have been reaped yet."""
         self.pid, self.way = pid, channel
         self.end = os.pidfd_open(pid)
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process has not ended, so that its id is still its own."""
+        """Return whether the process has not ended; until then, no other process gets its id."""
         return not select.select([self.end], [], [], 0)[0]
 
     def send(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
-        """Send a message; return whether the process is alive to receive it."""
+        """Send a message; return False if the process is gone."""
         try:
             kernel.send(self.way, word, text, handles)
         except OSError:
@@ -51,7 +51,7 @@ class Peer:
         return read_available(self.way)
 
     def receive_end(self) -> dict[str, Any] | None:
-        """Return the reported end of a run, empty if the process is gone, None for another message."""
+        """Return the report of the end of a run; empty if the process is gone, None for any other message."""
         word = _word(self.way)
         return read_end(word) or (None if word else {})
 
@@ -63,7 +63,7 @@ class Peer:
 
 
 def read_available(channel: socket.socket) -> dict[str, Any]:
-    """Return the available bytes, empty if there are none or the peer is gone."""
+    """Return a message that has arrived, empty if there is none or the peer is gone."""
     word = _word(channel)
     message: dict[str, Any] = json.loads(word) if word else {}
     return message
@@ -77,21 +77,21 @@ def _word(channel: socket.socket) -> bytes:
 
 
 def read_end(word: bytes) -> dict[str, Any]:
-    """Parse a report of the end of a run: ``done`` or ``exit``, ``files``, ``result``.
+    """Parse a report of the end of a run: ``done`` or ``exit`` (the status), ``files``, ``result``.
 
-    Empty if the line is not a report, for example because the function wrote to the socket.
+    Returns an empty dict for other bytes, for example if the function wrote to the socket.
     """
     head, _, result = word.partition(b"\n")
     with suppress(ValueError, RecursionError):
         message = json.loads(head.decode())  # str, since json would detect the encoding of bytes
         if isinstance(message, dict) and len(message.keys() & {"done", "exit"}) == 1:
             end = {key: message[key] for key in END_KEYS if isinstance(message.get(key), int)}
-            return {**end, "result": result.decode()} if result else end  # which follows the line
+            return {**end, "result": result.decode()} if result else end
     return {}
 
 
 class Functions:
-    """The template of one slot and the process forked by it."""
+    """The template of one guard, and the process forked by it."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -99,7 +99,7 @@ class Functions:
         self._template: Peer | None = None
         self._process: Peer | None = None
         self._unreaped = 0
-        """The last process that ended; the template reaps it with its next fork."""
+        """The id of the last process that ended, or 0; the template reaps it with its next fork."""
         self._stops = kernel.Stops()
 
     @property
@@ -108,19 +108,19 @@ class Functions:
         return 0 if self._template is None else self._template.pid
 
     def end_stop(self) -> None:
-        """Resume a template that a function stopped."""
+        """Resume the template if a function stopped it (SIGSTOP)."""
         if self._template is not None and kernel.was_stopped(self._template.pid):
             self._stops.end(self._template.pid, self._template.end)
 
     def living_template(self) -> int:
-        """Return the template's process id, or 0; forget a dead template."""
+        """Return the template's process id, or 0 if it is dead, which ends its process too."""
         if self._template is not None and not self._template.is_alive:
             self.end()
         return self.template_pid
 
     @property
     def process(self) -> Peer | None:
-        """Return the process to which the worker gives runs, if there is one."""
+        """Return the process to which the worker gives runs, or None."""
         return self._process
 
     def run_in_new_process(
@@ -128,7 +128,7 @@ class Functions:
     ) -> dict[str, object]:
         """Perform one run in a new process; return how it ended, or why it did not start.
 
-        ``kind`` is the JSON that describes how to start its template; ``runs_max`` limits the runs of a
+        ``kind`` is the JSON that describes how to start the template; ``runs_max`` limits the runs of the
         process.
         """
         self.living_template()
@@ -136,11 +136,11 @@ class Functions:
         return self._make_process(kind, word, head, output) or self._ended(word)
 
     def retire(self) -> int:
-        """Kill the process handed to the worker, if it is alive; return its exit status."""
+        """Kill the process that was handed to the worker, if it is alive; return its exit status."""
         return self._reaped({})
 
     def kill(self) -> None:
-        """Kill template and process; waiters notice their end."""
+        """Kill template and process; who waits for them is notified of their end as of any other."""
         for peer in (self._process, self._template):
             if peer is not None and peer.is_alive:
                 self._guard.end_group(peer.pid)
@@ -155,7 +155,7 @@ class Functions:
         self._unreaped = 0
 
     def _ended(self, word: bytes) -> dict[str, object]:
-        """Wait until the process has finished its run, and has exited if that was its last."""
+        """Wait until the run has ended, and after a last run the process; return how the run ended."""
         assert self._process is not None
         process = self._process
         self._guard.watch(process.pid, process.end)
@@ -176,9 +176,9 @@ class Functions:
         return {**message, "ended": self._reaped(message)}
 
     def _reaped(self, message: Mapping[str, Any]) -> int:
-        """Release a process that has ended, after killing its group; return its exit status.
+        """Kill the group of a process that has ended or must end, and release it; return its exit status.
 
-        If it reported the status itself, the template reaps it later; otherwise the template reaps it now.
+        If the ``message`` of the process has the status, the template reaps the process later, otherwise now.
         """
         assert self._process is not None
         assert self._template is not None

@@ -20,13 +20,13 @@ from bedrock_worker.run import kernel
 from bedrock_worker.run.guard import FAULT, Guard
 
 ROUND_S = 0.5
-"""Time spent on killing what a killed guard left; other requests wait meanwhile."""
+"""Maximum seconds of one round of killing what a killed guard left; other requests wait meanwhile."""
 
 ROUNDS_MAX = 10
-"""Rounds of killing, between which requests are served: the kernel, or another user, may hold a process."""
+"""Maximum rounds of killing, between which requests are served: some processes may not be killable."""
 
 FOLDER_BYTES = 4_096
-"""Shared memory in which a guard stores the path of its run's folder (``PATH_MAX``)."""
+"""Bytes of shared memory in which a guard stores the path of its run's folder (``PATH_MAX``)."""
 
 
 class Watchdog:
@@ -40,9 +40,9 @@ class Watchdog:
         self._folders: dict[int, mmap.mmap] = {}
         """Shared memory with the folder of each guard's run, by process id."""
         self._left: list[bytes] = []
-        """Folders of killed guards, which the worker removes unless it dies first."""
+        """Folders of runs whose guards were killed, to be removed if the worker dies before it does so."""
         self._rounds_left = 0
-        """Further rounds in which to kill what killed guards left."""
+        """How many rounds of killing what killed guards left are still to be done."""
         self._poll = select.poll()
 
     def fork_guards(self) -> None:
@@ -71,21 +71,21 @@ class Watchdog:
                 self._end_rest()
 
     def _end_stops(self) -> None:
-        """Resume stopped guards: nothing else enforces the time limits of their runs."""
+        """Resume stopped guards: only they enforce the time limits of their runs."""
         for handle, pid in self._guards.items():
             if kernel.was_stopped(pid):
                 self._stops.end(pid, handle)
 
     def _clean_up(self, handle: int, *, alone: bool) -> None:
-        """Clean up after a guard that has ended; if it was killed, kill what it left and tell the worker.
+        """Clean up after a guard that has ended; if it was killed, kill its descendants and tell the worker.
 
-        If ``alone``, the worker is dead, so remove the folder of the run too.
+        With ``alone``, the worker is dead: then remove the folder of the run too.
         """
         pid = self._guards.pop(handle)
         self._stops.discard(pid)
         self._poll.unregister(handle)
         os.close(handle)
-        status = FAULT  # without this status it was killed before its work was done
+        status = FAULT  # unless it can be reaped
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
         if self._adopts and status:
@@ -108,12 +108,12 @@ class Watchdog:
                 self._worker.send(b"%d" % pid, socket.MSG_DONTWAIT)
 
     def _end_rest(self) -> None:
-        """Kill what is left: on a busy machine a process ends late, and only then are its children ours."""
+        """Kill what killed guards left: children become ours only when their parent ends, maybe late."""
         left = kernel.end_children(set(self._guards.values()), seconds=ROUND_S)
         self._rounds_left = self._rounds_left - 1 if left else 0
 
     def _remove_leftover_folders(self) -> None:
-        """Remove the folders that the dead worker did not remove."""
+        """Remove the folders that the worker did not remove before it died."""
         import shutil  # imported here: otherwise each guard is larger, and each fork slower
 
         for path in self._left:
@@ -144,8 +144,8 @@ class Watchdog:
 
     def _guard(self, control: int, folder: mmap.mmap) -> NoReturn:
         """Run as a guard, in the forked process."""
-        status = FAULT  # so that its leftovers are killed
-        kernel.resume_with_death_of_parent()  # of this watchdog, or of the worker that inherits the guard
+        status = FAULT  # unless its work is done; otherwise the watchdog kills what it left
+        kernel.resume_with_death_of_parent()  # the parent is this watchdog, or the worker after it
         try:
             self._worker.close()
             for guard in self._guards:

@@ -32,34 +32,34 @@ package.__path__ = [folder]
 from bedrock_worker.run.watchdog import main
 main(adopts=kind == "adopts")
 """
-"""Script of the isolated interpreter, which finds only the modules of our package.
+"""The program of the watchdog's isolated interpreter, which finds no modules but ours.
 
-It does not import the package's public modules: their dependencies would make every fork slower.
+The package is replaced by an empty module: the dependencies that it imports would make each fork slower.
 """
 
 CLOSE_S = 2.0
-"""Time in which idle processes of functions close what they have opened when the worker ends."""
+"""Maximum seconds in which idle processes for functions close what they have opened, when the worker ends."""
 
 STOP_CHECK_S = 1.0
-"""Interval for checking whether the watchdog or a guard was stopped while something runs.
+"""Seconds between checks, while something runs, whether the watchdog or a guard was stopped (SIGSTOP).
 
-The watchdog notices stopped guards at once; this check covers a stopped watchdog.
+The watchdog notices a stopped guard at once; the check is for the case that the watchdog is stopped too.
 """
 
 KILL_WITHIN_S = 3.0
-"""Time for a guard to kill its run, unless the kernel holds a process."""
+"""Maximum seconds for a guard to kill its run; after them, the guard is pinged."""
 
 PING_WITHIN_S = 1.0
-"""Time for a guard to answer a ping. With ``KILL_WITHIN_S`` it ends before the lease of a killed run."""
+"""Maximum seconds for a guard to answer a ping; it is killed before the lease of its run expires."""
 
 CLEAN_UP_S = 2 * ROUND_S
-"""Time for the watchdog to kill what a killed guard left. The worker does nothing else meanwhile."""
+"""Maximum seconds that the whole worker waits for the watchdog to clean up after a killed guard."""
 
 STARTS_MAX = 2
-"""Attempts to request a guard: the first watchdog may just have been killed."""
+"""Maximum requests for one guard: the watchdog may have been killed just before the first."""
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that a supervisor sends to all processes of a service; the worker handles them."""
+"""Signals that the watchdog ignores: the worker handles what a supervisor sends to all processes."""
 
 
 def _ignore() -> None:
@@ -68,9 +68,9 @@ def _ignore() -> None:
 
 
 def _until_over(pids: Iterable[int], seconds: float = ROUND_S) -> None:
-    """Wait until each of some processes has exited and its children are reparented; its files close earlier.
+    """Wait until processes have exited and their children are reparented, up to ``seconds`` for each.
 
-    Processes that end together need this time together; a further one is only waited for if it ended in time.
+    After the first that does not exit in time, the rest is not waited for.
     """
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -85,13 +85,13 @@ def _until_over(pids: Iterable[int], seconds: float = ROUND_S) -> None:
 
 
 class WatchdogClient:
-    """A watchdog, started on demand. Belongs to the event loop of the main thread."""
+    """The worker's watchdog, started on demand. Belongs to the event loop of the main thread."""
 
     def __init__(self, *, daemons: bool = False, adopts: bool = False) -> None:
         """Configure the watchdog without starting it.
 
-        ``daemons``: processes in a session of their own may outlive the run. ``adopts``: this process belongs
-        to the worker alone, so it may kill any child it inherits from a killed watchdog or guard.
+        With ``daemons``, the descendants of a command may outlive its run. With ``adopts``, this process is a
+        worker and nothing else, so it may kill any child that it inherits from a killed watchdog or guard.
         """
         self.daemons = daemons
         self._adopts = adopts and not daemons
@@ -102,7 +102,7 @@ class WatchdogClient:
         self._short_lived = 0
         self._guards: set[int] = set()
         self._left = False
-        """True if a guard was killed and may have left children to us."""
+        """True if a guard was killed, and its children may have become ours."""
         self._idle: list[GuardLink] = []
         self._busy: set[GuardLink] = set()
         self._stops = kernel.Stops()
@@ -131,7 +131,7 @@ class WatchdogClient:
         return made
 
     def take_pooled(self, kind: bytes) -> GuardLink | None:
-        """Return a guard whose process can take a run of this kind, or None."""
+        """Return an idle guard whose process serves runs of this kind, or None."""
         for at in range(len(self._idle) - 1, -1, -1):
             guard = self._idle[at]
             if guard.process is not None and guard.process.kind == kind and guard.is_alive:
@@ -140,16 +140,16 @@ class WatchdogClient:
         return None
 
     def expect_end(self, guard: GuardLink, pid: int, running: Callable[[], bool]) -> None:
-        """Kill a guard that was told to kill its run, if the run goes on and the guard answers no ping.
+        """Expect a guard to kill its run; kill the guard if the run goes on and the guard answers no ping.
 
-        So a blocked guard cannot prolong a run beyond its time limit. ``running`` returns whether the run
+        Otherwise a blocked guard could let a run exceed its time limit. ``running`` returns whether the run
         goes on; ``pid`` is the process of the run, 0 if unknown.
         """
 
         def ask() -> None:
             if running():
                 guard.ping()
-                # it was killing leftovers of the run
+                # the guard is killing what the run left
                 busy = bool(pid) and kernel.state_of(pid) in kernel.DEAD
                 loop.call_later(PING_WITHIN_S + (kernel.END_S if busy else 0.0), look)
 
@@ -162,7 +162,7 @@ class WatchdogClient:
         loop.call_later(KILL_WITHIN_S, ask)
 
     def _watch(self, guard: GuardLink) -> None:
-        """Check periodically whether a busy guard or the watchdog was stopped."""
+        """Check periodically, from now on, whether this guard or the watchdog was stopped."""
         self._busy.add(guard)
         if self._look is None:
             self._look = asyncio.get_running_loop().call_later(STOP_CHECK_S, self._check_for_stops)
@@ -181,20 +181,20 @@ class WatchdogClient:
             self._stops.end(self._process.pid, self._dead)
 
     def register_guard(self, guard: int) -> None:
-        """Register a guard that has started."""
+        """Register the process id of a guard that has started."""
         self._guards.add(guard)
 
     def give_back(self, guard: GuardLink) -> None:
-        """Return a guard to the pool after its command and all descendants have ended."""
+        """Return a guard to the idle ones; its command and all descendants must have ended."""
         guard.mark_idle()
         self._busy.discard(guard)
         if self._process is not None and guard.watchdog == self._process.pid:
             self._idle.append(guard)
-        else:  # its watchdog is dead, so a stopped guard would not be noticed at once
+        else:  # its watchdog is dead, which would notice at once if the guard is stopped
             self.release_guard(guard, killed=False)
 
     def release_guard(self, guard: GuardLink, *, killed: bool) -> None:
-        """Release a guard; if it was killed, kill the children it left to us."""
+        """Release a guard; if it was killed, kill those of its children that have become ours."""
         self._busy.discard(guard)
         self._stops.discard(guard.pid)
         guard.release()
@@ -213,9 +213,9 @@ class WatchdogClient:
             self._end_orphans()
 
     def _until_cleaned_up(self, guard: int) -> None:
-        """Wait until the watchdog has killed what a killed guard left: the job may start again at once.
+        """Wait until the watchdog has cleaned up after a killed guard, whose job may start again at once.
 
-        A watchdog that does not report it in time is stopped or busy; it does so later.
+        A watchdog that does not report this within ``CLEAN_UP_S`` is stopped or busy; it cleans up later.
         """
         assert self._way is not None
         self._resume_watchdog()
@@ -228,15 +228,15 @@ class WatchdogClient:
                 return
 
     def _end_orphans(self) -> None:
-        """Kill the orphans that we inherited from killed guards."""
+        """Kill the children that we inherited from killed guards."""
         if self._left:
             ours = {*self._guards} | ({self._process.pid} if self._process is not None else set())
             kernel.end_children(ours, ROUND_S)
 
     def stop_guards(self) -> None:
-        """Stop the idle guards and the watchdog.
+        """Release the idle guards and end the watchdog.
 
-        The processes of functions get some time to close what they have opened.
+        Processes for functions get ``CLOSE_S`` to close what they have opened.
         """
         ends = [guard.process.pid for guard in self._idle if guard.process is not None]
         for guard in self._idle:
@@ -292,14 +292,14 @@ class WatchdogClient:
         loop.add_reader(self._dead, self._replace)
 
     def _replace(self) -> None:
-        """Replace a dead watchdog; running commands keep their guards."""
-        # Minimum lifetime of a watchdog that counts as stable.
+        """Replace a watchdog that has died; running commands keep their guards."""
+        # Minimum seconds of life after which a watchdog counts as stable.
         stayed = asyncio.get_running_loop().time() - self._started_at >= 1.0
         self._short_lived = 0 if stayed else self._short_lived + 1
         self._end()
         while self._idle:
             self.release_guard(self._idle.pop(), killed=False)
-        # Short-lived watchdogs replaced in a row; after that, the next command starts another.
+        # Maximum short-lived watchdogs in a row that are replaced at once, not with the next command.
         again = self._short_lived <= 3
         event(logging.WARNING, "watchdog was ended", again="at once" if again else "with the next command")
         if again:
@@ -320,4 +320,4 @@ class WatchdogClient:
             process.kill()
             process.wait()
             self._left = self._left or self._adopts
-        self._end_orphans()  # it may have been killed after it inherited a guard's orphans
+        self._end_orphans()  # the watchdog may have died with orphans of a guard
