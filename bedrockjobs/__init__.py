@@ -4,7 +4,7 @@ The public names: the clients, one class per command and its reply, the errors, 
 option. They are loaded at first use, so that importing the package is cheap.
 """
 
-# ruff: noqa: F403 - what type checkers see is found by __getattr__
+# ruff: noqa: F403 - only type checkers see the imports below; at run time __getattr__ finds the names
 from __future__ import annotations
 
 from importlib import import_module
@@ -24,7 +24,7 @@ _VALUES = {"EMPTIED": "bedrockjobs.commands.options"}
 
 
 def _class(home: str, name: str) -> type | None:
-    """Return the class with a name that a module, or a module of that package, declares."""
+    """Return the class ``name`` if the module ``home`` or a module below it declares it; otherwise None."""
     value = getattr(import_module(home), name, None)
     return value if isinstance(value, type) and value.__module__.startswith(home) else None
 

@@ -31,7 +31,7 @@ from bedrockjobs.schedule import cron, repeat
 
 
 PROBLEMS_SHOWN = 100
-"""Maximum number of problems reported per file, and of "did you mean" lookups; further ones are only
+"""Maximum number of problems reported per file, and of lookups of a similar key; further problems are only
 counted."""
 
 
@@ -79,12 +79,12 @@ class DefinitionEntry(NamedTuple):
 
     faults: Faults
     label: str
-    """Its name in messages: ``schedule backup``, or its number."""
+    """The entry's name in messages: ``schedule backup``, or its number."""
     place: Position | None = None
 
     @property
     def line(self) -> int:
-        """Return its first line, or 0 if that is unknown."""
+        """Return the first line of the entry, or 0 if that is unknown."""
         return self.place.line if self.place else 0
 
     def wrong(self, what: str, key: str = "") -> None:
@@ -140,7 +140,7 @@ class Parsed(NamedTuple):
 
     value: Any
     places: dict[str, list[Position]]
-    """The positions of the entries of each list, by its key; empty if they are unknown."""
+    """The positions of the entries of each list, by the key of the list; empty if they are unknown."""
 
 
 def parsed(text: str, form: Format) -> Parsed:
@@ -222,13 +222,13 @@ _TOP = ("source", "prune", "schedules", NOTIFY)
 _OWN = ("schedule", "zone", "paused")
 _TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.model_fields)
 KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
-"""The keys of a schedule: each spelling, mapped to its field."""
+"""The keys of a schedule: each spelling, mapped to the field it means."""
 
 RULE_KEYS = {
     "group": "group_for",
     **{spelling: field for field in RuleSpec.model_fields for spelling in (field, wire_name(field))},
 }
-"""The keys of a rule: each spelling, mapped to its field."""
+"""The keys of a rule: each spelling, mapped to the field it means."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Definition:
     paused: bool = False
     """Whether to create a schedule paused; an existing one is not changed by this."""
     entry: DefinitionEntry | None = field(default=None, compare=False, repr=False)
-    """Its entry in the file, for errors reported by the server."""
+    """The definition's entry in the file, for errors reported by the server."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class Definitions:
     prune: bool = True
     """Whether to remove schedules and rules of this source that are not in the file."""
     rules: list[Definition] | None = None
-    """None if the file has no ``notify``."""
+    """The notification rules; None if the file has no ``notify``."""
 
 
 def format_of(file: str) -> Format | None:
@@ -365,7 +365,7 @@ def _all_defined(
     faults: Faults,
     define: Callable[[DefinitionEntry, Mapping[str, Any]], Definition | None],
 ) -> list[Definition]:
-    """Return the valid ones of some entries, each with its name if that is the key of a table."""
+    """Return the definitions of the valid entries; an entry has a name here if it is from a table by name."""
     told = len(places) == len(entries)
     found: list[Definition] = []
     first: dict[str, int] = {}
@@ -425,7 +425,7 @@ def _rule(entry: DefinitionEntry, values: Mapping[str, Any]) -> Definition | Non
 def _fields_of(
     entry: DefinitionEntry, values: Mapping[str, Any], keys: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values of an entry by field, and its spelling of each parameter."""
+    """Return the values of an entry by field, and the entry's spelling of each parameter."""
     fields: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for key, value in values.items():

@@ -37,7 +37,7 @@ class _Enqueues(Protocol):
     """A function declared with ``@job``."""
 
     def command(self, *args: Any, **kwargs: Any) -> CreateJob:
-        """Return the command that enqueues it."""
+        """Return the command that enqueues the function with these arguments."""
 
 
 class Outbox:
@@ -73,11 +73,11 @@ class Outbox:
 
 
 _PASSING = (Unauthenticated, Forbidden)
-"""Refusals that the operator mends, not the application."""
+"""Refusals that the operator has to fix, not the application; the row is sent again."""
 
 
 class Relayed(NamedTuple):
-    """What one round has done."""
+    """How many rows one round has sent, postponed and set aside."""
 
     sent: int
     postponed: int
@@ -112,7 +112,7 @@ class OutboxRelay:
         self._ends.set()
 
     def run(self) -> None:
-        """Carry jobs over until ``stop``; whatever fails is tried again with a growing pause."""
+        """Carry jobs over until ``stop``; after a failure, try again with a growing delay."""
         pause_s = OUTBOX_AGAIN_S
         while not self._ends.is_set():
             try:
@@ -154,7 +154,7 @@ class OutboxRelay:
             except (BedrockjobsError, OSError) as error:
                 self._postpone(table, row, error)
                 postponed += 1
-                break  # the server does not answer, and others would wait for it in vain
+                break  # the server does not answer, so sending the other rows would fail too
             else:
                 table.delete(row)
                 sent += 1

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import dateutil.parser  # noqa: F401 - otherwise the first request with such a date would wait for it
+import dateutil.parser  # noqa: F401 - otherwise the first request with an unusual date waits for this import
 
 from bedrockjobs import pages as browser
 from bedrockjobs import systemd
@@ -52,13 +52,14 @@ from bedrockjobs.views.series import DepthSampler
 log = logging.getLogger(__name__)
 
 COLLECT_AFTER = (2_500, 2, 10_000)
-"""Garbage collector thresholds: requests create few cycles but many short-lived objects. The first one limits
-how long the youngest objects stop the event loop. The second lets containers grow old while they are small: a
-dict that gets a million names is examined with the youngest objects only once or twice, not with all names in
-it. The last one makes up for both."""
+"""Thresholds of Python's garbage collector for its three generations: requests create few cycles but many
+short-lived objects. The first limits how long a collection of the youngest objects stops the event loop. The
+second lets containers grow old while they are small: a dict that gets a million names is examined with the
+youngest objects only once or twice, not with all names in it. The third makes collections of the old objects
+rarer in turn."""
 
 FILES_KEPT = 64
-"""File descriptors reserved for the database, the log and listening sockets."""
+"""Number of file descriptors reserved for the database, the log and listening sockets."""
 
 
 class WaitingFront:
@@ -67,7 +68,7 @@ class WaitingFront:
     def __init__(
         self, clock: Clock, settings: Settings, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None
     ) -> None:
-        """Listen at first need, on duplicates of ``sockets`` or at the address of the settings."""
+        """Prepare to listen on duplicates of ``sockets``, or at the address of the settings without any."""
         # It only refuses, so checks of the caller, and settings for them, are not needed.
         self._settings = settings.model_copy(
             update={"insecure": True, "trusted_proxies": "", "proxy_user_header": ""}
@@ -95,7 +96,7 @@ class WaitingFront:
             log.info("commands that reach %s meanwhile are refused", addresses)
 
     def hand_over(self) -> list[socket.socket]:
-        """Stop accepting connections; return the TCP sockets, which still listen, if there are any."""
+        """Stop accepting connections; return the TCP sockets, which keep listening; empty without any."""
         return [] if self._listener is None else self._listener.hand_over()
 
     async def close(self) -> None:
@@ -375,7 +376,7 @@ def run_server(settings: Settings, read_again: Callable[[], Settings] | None = N
 
 
 def _tune_collector() -> None:
-    """Run the garbage collector less often, and not on objects as old as the server."""
+    """Run the garbage collector less often, and never on the objects that exist when the server starts."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)

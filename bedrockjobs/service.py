@@ -53,13 +53,14 @@ HOLD_UNKNOWN = "the server is checking whether the queue is held"
 """Placeholder until the hold state has been read."""
 
 SETTLE_S = 0.01
-"""Wait between checks whether the work due after a clock change is done: some units of a few milliseconds."""
+"""Seconds between two checks whether the work due after a clock change is done: a few transactions of
+milliseconds."""
 
 SETTLES_MAX = 100
-"""Maximum number of such checks; failing work is retried later without waiting for it."""
+"""Maximum number of such checks: work that fails is retried later, and AdvanceClock does not wait for it."""
 
 NO_COUNTS = {"connections": 0, "waiting": 0, "commits": 0, "commands": 0, "database": ""}
-"""Values of Status for principals with a restricted scope."""
+"""Values that replace those of Status for principals that may not see everything."""
 
 load(reading)
 
@@ -115,7 +116,7 @@ class Service:
 
     @property
     def problem(self) -> str:
-        """Return why the server accepts no commands, for people; empty if it does."""
+        """Return why the server accepts no commands, as text for people; empty if it accepts them."""
         return "stopping" if self.draining else self._dispatcher.health.problem
 
     @property
@@ -210,7 +211,7 @@ class Service:
             asyncio.get_running_loop().call_soon(task.cancel)  # only after the task has started
 
     def _write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
-        """Submit an internal write; ``done`` gets an Answer once it is on disk."""
+        """Submit an internal write; ``done`` gets an Answer once the write is on disk, or the error."""
         if self.draining:
             done(Unavailable(detail="stopping"))
         else:
@@ -307,7 +308,7 @@ class Service:
         return answer
 
     async def _beat_of_seen(self, command: Heartbeat, scope: Scope, by: str) -> Answer:
-        """Execute a heartbeat for runs within the scope; others are reported as lost."""
+        """Execute a heartbeat for the runs within the scope; report the other runs as lost."""
         foreign = []
         for run_id in command.run_ids:
             rows = (await self.views.rows("name_of_run", {"runID": run_id})).rows
@@ -359,7 +360,7 @@ _WITH_TOKENS_OF_RUNS = frozenset(kind for kind in ALL if "run_token" in kind.mod
 
 
 def _matters(caller: Principal, command: Command[Any]) -> bool:
-    """Return whether the writer must know the principal, for its scope or for the audit."""
+    """Return whether the writer must know who sent a command, to check its scope or for the audit."""
     grant, kind = caller.grant, type(command)
     if caller.run is not None or (not grant.is_unrestricted and not _is_seen_whole(command)):
         return True
@@ -371,7 +372,7 @@ def _matters(caller: Principal, command: Command[Any]) -> bool:
 
 
 def _is_seen_whole(command: Command[Any]) -> bool:
-    """Return whether an authorized command touches only a new job, so the scope is already checked."""
+    """Return whether a command touches only a new job: authorizing it has already checked its scope."""
     return type(command) is CreateJob and not command.unique and not command.parent_job_id
 
 
@@ -385,7 +386,7 @@ def _is_unique(command: Command[Any]) -> bool:
 
 
 class Waits:
-    """A waiting command of an authenticated principal, cancelled when its token becomes invalid."""
+    """Waits with a command of an authenticated principal, and cancels it when the token becomes invalid."""
 
     def __init__(self, service: Service, caller: Principal) -> None:
         """Wait on behalf of ``caller``."""
@@ -420,7 +421,7 @@ class Waits:
 
 
 class WaitingService(Service):
-    """Refuses all commands but Ping, as no database could be opened yet."""
+    """Refuses all commands but Ping while no database is open."""
 
     def __init__(self, clock: Clock, settings: Settings) -> None:
         """Refuse nothing until ``refuse`` has been called."""

@@ -52,7 +52,7 @@ class SystemdWatchdog:
         """Send the first ping if systemd expects any, and continue until ``stop``."""
         self._timer: asyncio.TimerHandle | None = None
         limit = watchdog_s()
-        # Watchdog pings per timeout, so that a single late one does no harm.
+        # Three watchdog pings per timeout, so that a single late one does no harm.
         self._every_s = None if limit is None else limit / 3
         self._ping()
 

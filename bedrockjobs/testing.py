@@ -121,10 +121,11 @@ class ServerUnderTest:
         return after if self.now > before else None
 
     def run_jobs(self, module: str, *, until_empty: bool = True) -> int:
-        """Run the due jobs of a module's functions in this process; return their number.
+        """Run the due jobs of a module's functions in this process; return how many were run.
 
-        With ``until_empty``, also those that come due meanwhile, such as jobs that these enqueue; else only
-        one. The clock stands still: retries wait until it is advanced. Raises BadModule.
+        With ``until_empty``, also run jobs that become due meanwhile, such as those that the run jobs
+        enqueue; otherwise run only one job. The clock stands still: retries wait until it is advanced. Raises
+        BadModule.
         """
         runs = run_due_jobs(module, self.client)
         return sum(1 for _ in (runs if until_empty else islice(runs, 1)))

@@ -2,8 +2,8 @@
 
 A transaction is one synchronous stack of calls, run in a greenlet. Code that may process more than a few
 hundred rows iterates ``in_slices`` and need not know how the pause works. The transaction stays open during a
-pause; other connections are read, and answered if they do not need the writer. Work that waits for an
-external result pauses in the same way.
+pause. Meanwhile the event loop reads other connections, and answers the requests that do not need the writer.
+Work that waits for an external result pauses in the same way.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ Until = Callable[[Callable[[], object]], object]
 """Registers a callback that is called once, when the awaited result is available."""
 
 LEFT_S = 0.002
-"""Seconds for which ``done_in_turns`` lets other busy tasks run before its own work continues."""
+"""Maximum seconds for which ``done_in_turns`` lets other busy tasks run before its own work continues."""
 
 LONG_TURN_S = 0.005
 """Maximum seconds by which a turn is extended."""
 
 
 class TimeSlices(Generic[T]):
-    """Runs one piece of work at a time; each may pause before it is complete.
+    """Runs one piece of work at a time; the work may pause before it is complete.
 
-    All of them share one greenlet: creating one takes 9 us, which most transactions do not need.
+    All pieces of work share one greenlet: creating a greenlet takes 9 us, which most transactions do not
+    need.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,7 @@ def can_pause() -> bool:
 
 
 def yield_to_loop(until: Until | None = None) -> None:
-    """Pause the current work so that others can run; do nothing outside work that can pause.
+    """Pause the current work so that other tasks can run; do nothing outside work that can pause.
 
     The work resumes soon, or when ``until`` calls back.
     """
@@ -132,9 +133,10 @@ async def done_in_turns(
 ) -> T:
     """Run pausable work to its end, letting other tasks run during its pauses; return its result.
 
-    Other tasks also get a turn before and after it, and further turns while ``busy``, for at most ``LEFT_S``
-    at a time. If their turn takes long, the next turn of the work is extended, so that it always finishes.
-    The work runs in a copy of the context variables. Raises what the work raises.
+    Other tasks also get a turn before and after the work, and further turns while ``busy`` returns True, for
+    at most ``LEFT_S`` at a time. If a turn of the other tasks takes longer, the next turn of the work is
+    extended, so that the work always finishes. It runs in a copy of the context variables. Raises what the
+    work raises.
     """
     stack = _Stack(work)
     stack.gr_context = copy_context()

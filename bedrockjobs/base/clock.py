@@ -36,7 +36,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     monotonic = staticmethod(time.monotonic)
-    """Return monotonic seconds. Without a wrapper function, since each commit calls it six times."""
+    """Return monotonic seconds. It is the function itself, not a method that calls it, since each commit
+    calls it six times."""
 
     def thread_cpu(self) -> Callable[[], float]:
         """Return a function that reports, from any thread, the CPU seconds used by the calling thread.
@@ -95,7 +96,7 @@ class ManualClock:
         return (self._now - self._start).total_seconds()
 
     def ahead_s(self) -> float:
-        """Return by how much the clock was set."""
+        """Return the seconds by which ``set_to`` has set the clock ahead."""
         return self._ahead_s
 
     def set_to(self, moment: datetime) -> None:
@@ -142,7 +143,7 @@ DAY_S = 86_400
 
 
 SECONDS = len("2026-11-21 03:29:56")
-"""Length of a timestamp down to whole seconds."""
+"""Length of the part of a timestamp that ends with whole seconds."""
 
 
 def timestamp(moment: datetime) -> str:
@@ -188,7 +189,7 @@ def seconds_of(text: str) -> float | None:
 
 
 def offset_seconds_of(text: str) -> float | None:
-    """Return the seconds of an offset from now (``5m``, ``+5 MINUTES``, ``-24h``), or None if it is none.
+    """Return the seconds of an offset from now (``5m``, ``+5 MINUTES``, ``-24h``); None for any other text.
 
     A number without a sign needs a unit, since it may be meant as a date.
     """

@@ -34,8 +34,8 @@ class InvalidArgument(BedrockjobsError, ValueError):
 class CommandError(BedrockjobsError):
     """A command was refused and had no effect.
 
-    One exception: a GetJob or GetJobs that answers 404 may have failed jobs that it came across and could not
-    hand out (crash list, lost too often).
+    One exception: a GetJob or GetJobs that answers 404 may have failed jobs that it found but could not hand
+    out, because they are on the crash list or were lost too often.
     """
 
     code: ClassVar[int] = 500
@@ -47,7 +47,7 @@ class CommandError(BedrockjobsError):
     rejected again until it, or what it refers to, changes."""
 
     def __init__(self, reason: str = "", detail: str = "") -> None:
-        """Take ``reason``, for the status line, and ``detail``, a sentence on what was expected."""
+        """Set ``reason``, for the status line, and ``detail``, a sentence that says what was expected."""
         self.reason = reason or self.default_reason
         self.detail = detail
         super().__init__(f"{self.code} {self.reason}" + (f": {detail}" if detail else ""))
@@ -139,7 +139,7 @@ class TooMany(CommandError):
 
 
 class TooManyWrong(TooMany):
-    """One address sent too many wrong tokens; its connection is closed after the reply."""
+    """Too many wrong tokens came from one address; the connection is closed after the reply."""
 
     default_reason = "Too many wrong tokens"
 
@@ -167,14 +167,14 @@ class DamagedData(CommandError):
 
 
 class MockMismatch(CommandError):
-    """``data`` is marked with ``mockRequest`` and the job is not, or the reverse."""
+    """``data`` is marked with ``mockRequest`` but the job is not mocked, or the reverse."""
 
     code = 500
     default_reason = "Mock Mismatch"
 
 
 class BadQuery(CommandError):
-    """A Query was stopped or refused."""
+    """The SQL of a Query was refused, or it was stopped at a limit."""
 
     code = 502
     default_reason = "Query aborted"
@@ -205,7 +205,7 @@ class JobFailed(BedrockjobsError):
     """
 
     def __init__(self, job_id: int, status: str, error: str, run_id: int | None = None) -> None:
-        """Take the jobID, the status, and ``error`` as the server stores it."""
+        """Set the jobID, the status, and ``error`` as the server stores it."""
         self.job_id, self.status, self.run_id = job_id, status, run_id
         self.error, self.error_type, self.traceback = parts_of_error(error)
         super().__init__(f"job {job_id}: {status}" + (f": {self.error}" if self.error else ""))
@@ -214,11 +214,12 @@ class JobFailed(BedrockjobsError):
 class WorkflowFailed(JobFailed):
     """A job of an awaited workflow failed or was cancelled.
 
-    ``workflow_id`` and ``ref`` say which; the other attributes are those of JobFailed.
+    ``workflow_id`` and ``ref`` (its name in the workflow) say which job; the other attributes are those of
+    JobFailed.
     """
 
     def __init__(self, workflow_id: int, name: str, ref: str, job_id: int, status: str, error: str) -> None:
-        """Take the workflow and its name, the job, its status, and ``error`` as the server stores it."""
+        """Set the workflow and its name, the job, its status, and ``error`` as the server stores it."""
         super().__init__(job_id, status, error)
         self.workflow_id, self.ref = workflow_id, ref
         where = f", job {job_id} ({ref})" if ref else ""
@@ -260,14 +261,15 @@ _EXCEPTION = re.compile(
 """A line that states an exception and is not the end of a traceback."""
 
 ERROR_TYPE_CHARS_MAX = 100
-"""Length of the name of an exception's type; a command may print any text that looks like one."""
+"""Maximum length of the name of an exception's type: a command may print any text that looks like one."""
 
 
 @lru_cache(maxsize=256)  # failures of a list are alike
 def type_of_error(error: str) -> str:
     """Return the type of the exception that an error states, such as ``ValueError``; empty if it states none.
 
-    Without a traceback, only names that end as those of exceptions do are types.
+    Without a traceback, a name counts as a type only if it ends like one of an exception, such as in
+    ``Error``.
     """
     kind = parts_of_error(error)[1]
     if not kind:
@@ -285,7 +287,7 @@ class WaitNeverEnds(BedrockjobsError):
 
 
 class NoWorkerTakes(RuntimeWarning):
-    """The awaited job matches no live worker."""
+    """No live worker takes the awaited job."""
 
 
 class NoResult(BedrockjobsError):

@@ -1,4 +1,4 @@
-"""Error texts of failed runs: shortening, the message in one line, and fingerprints of like failures.
+"""Error texts of failed runs: shortening, the message in one line, and fingerprints of similar failures.
 
 An error is what a worker reports: a sentence, a traceback, or how a command ended followed by its last lines
 of output. The module works on text alone.
@@ -107,7 +107,7 @@ def frame_of(error: str) -> str:
 
 
 def split_frames(error: str) -> list[tuple[bool, str]]:
-    """Split an error into runs of lines: whether they are frames of libraries, and the lines.
+    """Split an error into groups of lines: whether the lines are frames of libraries, and the lines.
 
     The source lines below a frame belong to it.
     """

@@ -1,9 +1,9 @@
 """Name patterns: SQLite's GLOB, as the server, the worker, the command line and the pages use it.
 
 ``*`` matches any text, ``?`` one character, ``[a-z]`` one of a set and ``[^a-z]`` one outside it. Matching is
-case-sensitive, and only a set can escape a special character. A set without an end matches nothing. The time
-of a match is at most proportional to the length of the pattern times that of the name. A test compares the
-results with SQLite's own.
+case-sensitive. A special character is escaped by a set, such as ``[*]``, and in no other way. A set without
+an end matches nothing. The time of a match is at most proportional to the length of the pattern times that of
+the name. A test compares the results with SQLite's own.
 """
 
 from __future__ import annotations
@@ -191,11 +191,11 @@ _Bucket = list[_Entry[T]]
 
 
 class PatternSet(Generic[T]):
-    """Patterns with owners, indexed by their fixed parts: a name is compared with few of them.
+    """Patterns with owners, indexed by their fixed parts, so that a name is compared with only a few of them.
 
-    A pattern such as ``a/*/b`` is indexed by its fixed beginning and end. If that key has too many patterns,
-    or too many different lengths are in use, it is indexed by a few characters of any fixed part. Patterns
-    that fit neither are compared with every name; ``unindexed`` counts them.
+    A pattern such as ``a/*/b`` is indexed by its fixed beginning and end. If too many patterns have that key,
+    or too many different lengths are in use, the pattern is indexed by a few characters of any fixed part.
+    Patterns without such a part are compared with every name; ``unindexed`` counts them.
     """
 
     def __init__(self) -> None:
@@ -335,18 +335,19 @@ class PatternSet(Generic[T]):
         return rarest if len(known.get(rarest, ())) < PATTERNS_PER_KEY_MAX else None
 
 
-# The intersection of name patterns, again as patterns, which narrows a request to a scope.
+# The intersection of two name patterns, as a list of patterns. It narrows the names of a request to a scope.
 #
 # ``intersection("mail/*", "*")`` is ``mail/*``; that of ``*a*`` and ``*b*`` is ``*a*b*`` and ``*b*a*``. The
-# result is never wider than the true intersection: if patterns cannot express it, ``TooManyPatterns`` is
-# raised.
+# result never matches more names than both patterns do: if no short list can express the intersection,
+# ``TooManyPatterns`` is raised.
 
 
 COMMON_MAX = 32
-"""Patterns in one intersection: each becomes a query of its own."""
+"""Maximum number of patterns in one intersection: each becomes a query of its own."""
 
 STEPS_MAX = 20_000
-"""Pairs of positions in two patterns that are compared: two of 100 characters with stars have 10,000."""
+"""Maximum number of pairs of positions that are compared in two patterns: two patterns of 100 characters with
+stars have 10,000."""
 
 _TOKEN = re.compile(r"\*+|\[\^?\]?[^\]]*\]|\[.*|.", re.DOTALL)
 
@@ -358,7 +359,7 @@ class TooManyPatterns(ValueError):
 # Cached intersections of two patterns: workers ask for the same ones again and again.
 @lru_cache(maxsize=1_024)
 def intersection(one: str, other: str) -> tuple[str, ...]:
-    """Return patterns for the names that match both; empty if there are none.
+    """Return patterns that together match the names that both patterns match; empty if there are none.
 
     Raises TooManyPatterns.
     """
@@ -381,7 +382,7 @@ def intersection(one: str, other: str) -> tuple[str, ...]:
 
 
 def common_of_all(wanted: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
-    """Return patterns for the names that match one pattern of each list; raises TooManyPatterns."""
+    """Return patterns for the names that match a pattern of each list; raises TooManyPatterns."""
     allowed = tuple(allowed)
     patterns = dict.fromkeys(text for one in wanted for other in allowed for text in intersection(one, other))
     if len(patterns) > COMMON_MAX:
@@ -390,7 +391,7 @@ def common_of_all(wanted: Iterable[str], allowed: Iterable[str]) -> tuple[str, .
 
 
 def lies_within(pattern: str, allowed: Iterable[str]) -> bool:
-    """Return whether every name that matches a pattern also matches one of ``allowed``; False if unclear."""
+    """Return whether all names that match a pattern also match one of ``allowed``; False if undecided."""
     try:
         return any(pattern in intersection(pattern, other) for other in allowed)
     except TooManyPatterns:
@@ -410,9 +411,9 @@ class _Common:
         self._known: dict[tuple[int, int], frozenset[str]] = {}
 
     def at(self, i: int, j: int) -> frozenset[str]:
-        """Return the intersection from two positions on.
+        """Return the intersection of the rests of both patterns, from position ``i`` and ``j`` on.
 
-        The recursion is at most as deep as both patterns are long.
+        The recursion is at most as deep as both patterns together are long.
         """
         known = self._known.get((i, j))
         if known is None:

@@ -1,8 +1,8 @@
 """JSON schemas of request values in all their spellings: ``"5"`` for 5, comma lists, dates, names.
 
 Pydantic describes a value after validation; a ``SchemaType`` next to the validator describes its input. The
-patterns cover the common spellings, not every rare one: whatever matches is accepted. They are simple enough
-to mean the same in every implementation of JSON Schema.
+patterns cover the common spellings, not every rare one, but the server accepts whatever matches. They are
+simple enough to mean the same in every implementation of JSON Schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bedrockjobs.base.config import (
 Schema = dict[str, Any]
 
 NAMED = "x-name"
-"""Member of a shared schema: its name, by which the OpenAPI description refers to it."""
+"""Key, in a schema that several others share, of the name by which the OpenAPI description refers to it."""
 
 _WHOLE = "x-whole"
 
@@ -53,7 +53,7 @@ class SchemaType:
 def of_parameters(schema: Schema, emptied: Collection[str] = ()) -> None:
     """Describe parameters as requests may send them: limits in every spelling, and nulls.
 
-    Those in ``emptied`` may also be an empty text.
+    Parameters in ``emptied`` may also be an empty text.
     """
     required = schema.get("required", ())
     for name, parameter in schema["properties"].items():
@@ -81,7 +81,7 @@ _EMPTY: Schema = {"type": "string", "maxLength": 0}
 
 
 def _or(schema: Schema, other: Schema) -> Schema:
-    """Return a schema that accepts another value too, such as null, which counts as left out."""
+    """Return a schema that also accepts ``other``, such as null, which counts as a parameter left out."""
     bare = {key: value for key, value in schema.items() if key not in _NOTES}
     if not bare or bare == other:
         return schema
@@ -97,17 +97,17 @@ _GIVEN: Schema = {"type": ["string", "integer", "boolean", "array", "object"]}
 
 
 def not_together(*names: str) -> Schema:
-    """Return the rule that not all of these are given."""
+    """Return the rule that the parameters ``names`` are not all given together."""
     return {"not": {"required": list(names), "properties": dict.fromkeys(names, _GIVEN)}}
 
 
 def one_of(*names: str) -> Schema:
-    """Return the rule that at least one of these is given."""
+    """Return the rule that at least one of the parameters ``names`` is given."""
     return {"anyOf": [{"required": [name], "properties": {name: _GIVEN}} for name in names]}
 
 
 def left_out(*names: str, empty: tuple[Any, ...] = ()) -> Schema:
-    """Return the rule that none of these is given, or only as one of the values ``empty``."""
+    """Return the rule that each parameter of ``names`` is left out, or has one of the values ``empty``."""
     return {"properties": {name: {"enum": [None, *empty]} for name in names}}
 
 
@@ -210,7 +210,7 @@ def only_true() -> Schema:
 
 
 def choice(values: list[int]) -> Schema:
-    """Return the schema of one of some numbers."""
+    """Return the schema of a number that is one of ``values``, as JSON or as text."""
     texts = [str(value) for value in values]
     return {"anyOf": [{"type": "integer", "enum": values}, {"type": "string", "enum": texts}]}
 

@@ -34,7 +34,7 @@ _VALID = msgspec.json.Decoder(msgspec.Raw).decode
 _ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
 """Maps all digits to 0, so that a run of digits can be found by a plain text search."""
 _LONG_RUN = b"0" * 309
-"""As many digits as the largest double has before its decimal point."""
+"""A run of 309 digits, as ``_ZEROS`` maps it: the largest double has as many before its decimal point."""
 _HUGE_EXPONENTS = (b"e000", b"e+000")
 _SUSPECT = re.compile(r"[eE]\+?[0-9]{3}")
 """A huge exponent, the only way to write a huge number in a text shorter than ``_LONG_RUN``."""
@@ -146,9 +146,9 @@ class NumberTooLong(ValueError):
 
 
 def whole_number(text: str, base: int = 10) -> int:
-    """Return the number that a text from outside spells, as ``int`` reads it, in a base of ``int``.
+    """Return the number that a text from outside spells, as ``int`` reads it in the given base.
 
-    Raises NumberTooLong, or ValueError if it is none.
+    Raises NumberTooLong, or ValueError if the text is no whole number.
     """
     try:
         number = int(text, base)
@@ -174,7 +174,7 @@ _TOML_NUMBERS = re.compile(
     r"""|'''.*?'''|'[^'\n]*+'|#[^\n]*+|(?P<number>0[xob][0-9a-fA-F_]++|[0-9_]++)(?P<float>[.eE])?""",
     re.DOTALL,
 )
-"""Numbers, with the texts and comments in which digits are none."""
+"""Matches numbers, and also texts and comments, so that digits in those are skipped."""
 _LONG_WITH_PREFIX = re.compile(r"0[xob][0-9a-fA-F_]{3000}")
 """The beginning of a number that tomllib converts, and that may have too many decimal digits."""
 _TOML_HEAD = re.compile(r"""[ \t]*(?:(?P<key>[\w.-]+|"[^"]*"|'[^']*')[ \t]*=|(?P<table>\[+[^\]]*\]+))""")
@@ -352,10 +352,10 @@ def with_members(text: str, changes: dict[str, str | None]) -> str:
 
 
 class Merging:
-    """The merges of one command, with a limit on the bytes that are read again at each nested level."""
+    """The merges of one command, with a limit on the bytes read, where each nested level is read again."""
 
     def __init__(self) -> None:
-        """Start with the full limit."""
+        """Start with the whole ``MERGE_BYTES_MAX`` left."""
         self._left = MERGE_BYTES_MAX
 
     def patched(self, target: str, patch: str) -> str:
@@ -396,5 +396,5 @@ def _beginning(raw: msgspec.Raw) -> bytes:
 
 
 def without_zeros(text: str) -> str:
-    """Return a text that every engine can store: NUL becomes U+FFFD."""
+    """Return a text that every engine can store: each NUL becomes U+FFFD."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in text else text

@@ -1,8 +1,8 @@
 """Principals: tokens as text, run tokens and ping secrets, and what a token permits.
 
 A token is ``bj_``, 32 random bytes as base64url, and a checksum of both, so that secret scanners find it and
-an incomplete copy can be distinguished from a wrong token. It has full entropy, so storing its plain SHA-256
-is safe and no slow hash is needed.
+an incomplete copy can be distinguished from a wrong token. A token cannot be guessed, so its plain SHA-256
+may be stored and no slow hash is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bedrockjobs.base.glob import common_of_all, glob, lies_within
 PREFIX = "bj_"
 
 TOKEN_CHARS_MAX = 200
-"""Length up to which a presented token is examined; real ones have 52 characters."""
+"""Maximum length of a presented token that is examined; real ones have 52 characters."""
 
 _SHAPE = re.compile(r"bj_([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})")
 
@@ -70,13 +70,14 @@ def _text(data: bytes) -> str:
 
 
 KEY_BYTES = 32
-"""Random bytes of a database's key: as many as the HMAC has."""
+"""Number of random bytes of a database's key: as many as the HMAC has."""
 
 RUN_PREFIX = "bjr_"
-"""Prefix of run tokens; that of others is ``bj_``."""
+"""Prefix of run tokens; that of other tokens is ``bj_``."""
 
 RUN_TOKEN_CHARS_MAX = 200
-"""Length of a run token: two numbers of 19 digits, an HMAC of 43 characters, a name of at most 100."""
+"""Maximum length of a run token: two numbers of 19 digits, an HMAC of 43 characters, a name of at most
+100."""
 
 _RUN_SHAPE = re.compile(
     r"bjr_([1-9][0-9]{0,18})_([1-9][0-9]{0,18})_([A-Za-z0-9_-]{43})([A-Za-z0-9._@/:-]{0,100})", re.ASCII
@@ -89,7 +90,8 @@ class RunOfToken(NamedTuple):
     run_id: int
     job_id: int
     by: str = ""
-    """The name of the token that took the job, whose permissions also limit this one; empty: none."""
+    """The name of the token that took the job, whose permissions also limit this one; empty without a
+    token."""
 
 
 def new_key() -> str:
@@ -119,7 +121,7 @@ def _run_signature(key: str, run: RunOfToken) -> str:
     return urlsafe_b64encode(hmac.digest(key.encode(), signed, sha256)).decode().rstrip("=")
 
 
-# Ping secrets: the secret of a schedule that expects pings, which allows ending its ticks and nothing else.
+# Ping secrets: a schedule that expects pings has a secret, which allows ending its ticks and nothing else.
 #
 # A ping secret consists of the jobID and an HMAC over it with the database's key. It is not stored, and stays
 # the same for the lifetime of the schedule.
@@ -158,16 +160,17 @@ ROLES = ("read", "produce", "work", "operate", "admin")
 """The roles of tokens, in the order of their display."""
 
 _HELD = {"operate": ROLES[:4], "admin": ROLES}
-"""The roles that a role includes."""
+"""For each role that includes others, all roles it includes."""
 
 COMPARED_MAX = 100
-"""Cached intersections of requested names with a token's scope: workers repeat their requests."""
+"""Maximum number of cached intersections of requested names with a token's scope: workers repeat their
+requests."""
 
 COMPARED_CHARS_MAX = 1_000
-"""Length up to which a request or a name is cached, so that clients cannot fill the memory."""
+"""Maximum length of a request or a name that is cached, so that clients cannot fill the memory."""
 
 NAMES_SEEN_MAX = 1_000
-"""Names for which a token's scope is cached: workers and producers repeat names."""
+"""Maximum number of names for which a token's scope is cached: workers and producers repeat names."""
 
 NOBODYS_NAME = "~" * 256
 """A pattern that no name matches, since it is longer than any name."""
@@ -201,7 +204,7 @@ class Scope:
         return known
 
     def includes_pattern(self, pattern: str) -> bool:
-        """Return whether all names that match a pattern are in the scope; False if unclear."""
+        """Return whether all names that match a pattern are in the scope; False if that is undecided."""
         return lies_within(pattern, self.patterns)
 
     def narrow(self, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -258,32 +261,32 @@ class Permission:
         expires: str = "",
         digest: str = "",
     ) -> None:
-        """Permit a comma list of roles for ``names``, or for all names if it is empty."""
+        """Permit the roles of a comma list for the patterns ``names``, or for all names if there are none."""
         self.name, self.role, self.digest = name, role, digest
         self.roles = roles_held(role)
         patterns = tuple(names)
         self.scope = Scope(patterns) if patterns else None
-        """The names that it sees; None: all."""
+        """The names that the token sees; None: all."""
         self.no_data = no_data
-        """Whether job data, results and output are hidden from it."""
+        """Whether job data, results and output are hidden from users of the token."""
         self.expires = expires
-        """Its expiry timestamp; empty: never."""
+        """The timestamp at which the token expires; empty: never."""
         self.valid = True
-        """Whether it is still valid; an invalid one never becomes valid again."""
+        """Whether the token is still valid; an invalid one never becomes valid again."""
         self.noted = float("-inf")
-        """Monotonic time at which its use was last recorded."""
+        """Monotonic time at which the use of the token was last recorded."""
         self.addresses: set[str] = set()
-        """Addresses that used it since the server started, up to a limit."""
+        """Addresses that used the token since the server started, up to a limit."""
         self.ends: set[Callable[[], object]] = set()
-        """Callbacks for the time when it becomes invalid."""
+        """Callbacks to call when the token becomes invalid."""
 
     @property
     def is_unrestricted(self) -> bool:
-        """Return whether it sees everything of every name."""
+        """Return whether the token sees all names, with their data."""
         return self.scope is None and not self.no_data
 
     def end(self) -> None:
-        """Make it invalid, and end the waits and streams of its users."""
+        """Make the token invalid, and end the waits and streams of its users."""
         self.valid = False
         ends, self.ends = self.ends, set()
         for call in ends:
@@ -297,7 +300,7 @@ class Principal(NamedTuple):
     address: str
     """The client's host, or ``unix``; empty if unknown."""
     run: RunOfToken | None = None
-    """The run that a run token is limited to, else None; the permission is that of the token that took the
+    """The run that a run token is limited to, else None; ``grant`` is then that of the token that took the
     job."""
     direct: bool = True
     """Whether the client connects without a proxy: False over HTTP if the settings name a proxy."""
@@ -314,12 +317,12 @@ class Principal(NamedTuple):
 
     @property
     def scope(self) -> Scope | None:
-        """Return the names that it sees; None: all."""
+        """Return the names that the principal sees; None: all."""
         return self.grant.scope
 
 
-# Shares: what one token may use of a limit that all tokens share. Clients without a token have no share of
-# their own: if there are tokens, only requests that need none come without one.
+# Shares: how much of a limit that all tokens share one token may use. Clients without a token have no such
+# limit: if there are tokens, only requests that need no token come without one.
 
 
 READING_TOKEN: ContextVar[str] = ContextVar("READING_TOKEN", default="")
@@ -332,14 +335,14 @@ def token_share(limit: int) -> int:
 
 
 class TokenShares:
-    """Counts what each token uses of one limit."""
+    """Counts how much of one limit each token uses."""
 
     def __init__(self, reason: str) -> None:
-        """Start without uses; ``reason`` is that of refusals."""
+        """Start without uses; ``reason`` is the reason in the errors that refuse further uses."""
         self._reason = reason
         self._used: Counter[str] = Counter()
         self.total = 0
-        """What all clients use."""
+        """How much all clients use together."""
 
     def used(self, token: str) -> int:
         """Return how much a token uses."""
@@ -351,7 +354,7 @@ class TokenShares:
         self.total = 0
 
     def check(self, token: str, limit: int, more: int = 1) -> None:
-        """Raise TooMany if a token that uses ``more`` would exceed its share of a limit."""
+        """Raise TooMany if a token that uses ``more`` in addition would exceed its share of a limit."""
         share = token_share(limit)
         if token and self._used[token] + more > share:
             raise TooMany(self._reason, f"token {token}: expected at most {share} at once")

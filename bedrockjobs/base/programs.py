@@ -37,7 +37,7 @@ SYNONYMS = {
     "--run-at": ("--first-run",),
     "--url": ("--server",),
 }
-"""Options that people try, with the options that they may mean."""
+"""Options that people try but that do not exist, with the options that they may mean."""
 
 
 class ProgramCommand(click.Command):
@@ -70,7 +70,7 @@ def output_written() -> Iterator[None]:
         except (click.exceptions.Exit, SystemExit):
             sys.stdout.flush()
             raise
-        except BaseException:  # it is reported, not a failed flush
+        except BaseException:  # this exception is reported, not that of a failed flush
             try:
                 sys.stdout.flush()
             except OSError:

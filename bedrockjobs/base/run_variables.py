@@ -1,4 +1,4 @@
-"""The variables of the current run, for runs that share a process and its environment. Imports little."""
+"""The environment variables of the current run, for runs that share a process. Imports little."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 
 class RunVariables(dict[str, str]):
-    """The variables of one of several runs that share this process."""
+    """The environment variables of one run of several that share this process."""
 
     client: Any = None
-    """The blocking client of this run, if its token needs one of its own."""
+    """The blocking client of this run, if its run token requires a client of its own."""
 
 
 run_variables: ContextVar[RunVariables | None] = ContextVar("run variables", default=None)
-"""The variables of the current run, unless the process belongs to one run only."""
+"""The environment variables of the current run; None if the process belongs to one run only."""
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment variables, with those of the current run."""
+    """Return the environment of the process, with the variables of the current run in front."""
     own = run_variables.get()
     return os.environ if own is None else ChainMap(own, os.environ)

@@ -37,7 +37,7 @@ OF_A_FILE = {
     "migration_backup": "PostgreSQL's tables are changed in one transaction",
     "standby": "servers on PostgreSQL run at the same time, and none waits for another to end",
 }
-"""Settings that have no effect on PostgreSQL, with the reason."""
+"""Settings for SQLite files, which a server on PostgreSQL refuses, with the reason."""
 
 
 FORMS = {
@@ -63,7 +63,7 @@ FORMS = {
     "mail_from": "ADDRESS",
     "notify_commands": "DIR",
 }
-"""Placeholders for text values in help texts."""
+"""Placeholders of settings with text values, as shown in help texts."""
 
 
 def is_duration(field: str) -> bool:
@@ -400,7 +400,7 @@ class Settings(BaseModel):
         return self.database.startswith(("postgresql://", "postgres://"))
 
     def check_postgresql(self) -> None:
-        """Raise ValueError if a setting for SQLite files is used with PostgreSQL."""
+        """Raise ValueError if a setting for SQLite files was changed from its default."""
         for name, why in OF_A_FILE.items():
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: is for a file; {why}")
@@ -446,7 +446,7 @@ RELOADABLE = frozenset(
 The others are fixed at start: sockets, the database, buffer sizes."""
 
 CERTIFICATES = frozenset({"tls_cert", "tls_key", "tls_client_ca"})
-"""Settings that are applied on HUP if the server has TLS before and after."""
+"""Settings that are also applied on HUP if TLS is on both before and after the reload."""
 
 
 class Difference(NamedTuple):
@@ -471,9 +471,9 @@ def different(settings: Settings, other: Settings, names: Iterable[str]) -> list
 def apply_reloaded(
     settings: Settings, reloaded: Settings, readable: Container[str] = RELOADABLE
 ) -> Difference:
-    """Apply the ``readable`` changes of ``reloaded`` to ``settings``, which need no restart; return all.
+    """Copy the settings in ``readable`` from ``reloaded`` to ``settings``; return what differs between both.
 
-    The result has no values, since some are secrets.
+    The result has names without values, since some are secrets.
     """
     names = different(settings, reloaded, Settings.model_fields)
     taken = [name for name in names if name in readable]

@@ -23,10 +23,11 @@ OWN_PLACE, SYSTEM_PLACE = Path("bedrockjobs/config.toml"), Path("/etc/bedrockjob
 """Default locations of the file: in the user's configuration folder, then system-wide."""
 
 SETTINGS_FILE_BYTES_MAX = 65_536
-"""Size of a settings file: several times that of one that sets and explains every setting."""
+"""Maximum size of a settings file: several times the size of one that sets and explains every setting."""
 
 SETTING_LINES_MAX = 100
-"""Lines of one value in a settings file: finding the lines of later values takes quadratic time."""
+"""Maximum number of lines of one value in a settings file: finding the lines of later values takes quadratic
+time."""
 
 TABLES = ("server", "worker")
 """The tables that a settings file may have: one for each program."""

@@ -1,4 +1,4 @@
-"""The words of the wire: statuses of runs, kinds of events, and what people see instead; typos."""
+"""The words of the wire: run statuses and event kinds, with their display names; detection of typos."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ANY_FAILURE: Final = "failed"
 """The filter word for all failures."""
 
 AskedStatus = Literal[RunStatus, "failed"]
-"""Values of a status filter: a status, or the word for all failures."""
+"""Values of a status filter: a status, or ``failed`` for all failures."""
 
 
 PING_WORKER: Final = "ping"
-"""The worker name of runs that a ping begins."""
+"""The worker name of runs that a ping starts."""
 
 
 def statuses_of(status: str | None) -> Sequence[str]:
@@ -34,17 +34,18 @@ def statuses_of(status: str | None) -> Sequence[str]:
     return (status,) if status else ()
 
 
-# Kinds of events, so that a rule for a kind that never occurs can be refused.
+# Kinds of events. A notification rule for any other kind is refused.
 
 
 OVER = " over"
-"""Suffix of the event that a condition has ended."""
+"""Suffix of the name of the event that says that a condition has ended."""
 
 CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
-"""Events of conditions with a threshold in the rule; each has a second event when it ends."""
+"""Events that report a condition whose threshold is in the notification rule; each has a second event for its
+end."""
 
 CLOCK_SET = "clock set"
-"""The event of a system clock that was set."""
+"""The event that the system clock was set."""
 
 EVENT_KINDS = frozenset(
     {
@@ -75,7 +76,7 @@ def unknown_kind(kinds: list[str]) -> str:
 
 
 CALLED = {"frozen": "lost", "PAUSED": "waiting for other jobs", "fired": "ran"}
-"""Display names of values on the wire that people see under another name."""
+"""Display names of wire values that people see under another name."""
 
 _MEANT = {words: word for word, words in CALLED.items()}
 

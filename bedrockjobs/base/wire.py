@@ -82,7 +82,7 @@ class Escaped(str):
         return self
 
     def json_text(self) -> str:
-        """Return the value, or the text as sent if only that is JSON."""
+        """Return the unescaped value, or the text as sent if only that one is JSON."""
         for text in (str(self), self.sent):
             try:
                 jsontext.check(text)
@@ -119,7 +119,7 @@ def _stored_timestamp(text: str) -> str:
 def stamped(moment: str | datetime | timedelta | None, now: str) -> str:
     """Return the timestamp of a validated field; empty for None. An offset counts from ``now``.
 
-    Its static type also allows what callers may pass instead of text.
+    The static type is wider than text, since it includes what callers may pass before validation.
     """
     text = cast("str", moment or "")
     if text[:1] not in ("+", "-"):
@@ -128,7 +128,7 @@ def stamped(moment: str | datetime | timedelta | None, now: str) -> str:
 
 
 def date(value: Any) -> str:
-    """Return a date as a timestamp.
+    """Return a date as a timestamp; refuse any other text.
 
     Differs from Bedrock: firstRun and nextRun are unchecked text there.
     """
@@ -176,7 +176,7 @@ LINE = r"^[^\u0000-\u0008\u000A-\u001F\u007F]*$"
 """Pattern of a name, or any other text of one line."""
 
 PARAGRAPHS = r"^[^\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F]*$"
-"""Pattern of a text that people write and read."""
+"""Pattern of a text of several lines that people write and read."""
 
 SCRIPT = r"^[^\u0000]*$"
 """Pattern of a text that is passed to a program, which cannot contain NUL."""
@@ -199,7 +199,7 @@ def _job_id(value: Any) -> int:
 def listed(value: Any, expected: str, between: str = ",") -> list[Any]:
     """Parse a list: a JSON array, or text separated by ``between``.
 
-    Raises an error that says what was ``expected``.
+    Raises PydanticCustomError that says what was ``expected``.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -252,7 +252,7 @@ def _only_true(value: Any) -> bool:
 
 
 def _priority(value: Any) -> int:
-    """Return a priority.
+    """Return a priority; refuse any value but one of ``PRIORITIES``.
 
     Differs from Bedrock: ``abc`` counts as 0 there.
     """
@@ -312,8 +312,8 @@ def refused(reason: str, expected: str, code: int = 402) -> PydanticCustomError:
 def _json_object(value: Any) -> str:
     """Return the text of a JSON object, given as text, as part of a larger JSON text, or as a mapping.
 
-    Differs from Bedrock: it stores truncated JSON, which breaks every later GetJob of the pattern; 100,000
-    levels crash it; its UpdateJob and FailJob accept anything.
+    Differs from Bedrock: Bedrock stores truncated JSON, which breaks every later GetJob of the pattern; it
+    crashes at 100,000 levels; its UpdateJob and FailJob accept anything.
     """
     if isinstance(value, dict):
         value = jsontext.dump(value)
@@ -376,11 +376,11 @@ Key = Annotated[
 OneLine = Annotated[str, Field(pattern=LINE)]
 """A single line of text, such as the name of a worker, a host, a source or a person."""
 Paragraphs = Annotated[str, Field(pattern=PARAGRAPHS)]
-"""A reason or a note."""
+"""A text of several lines, such as a reason or a note."""
 Printed = Annotated[str, BeforeValidator(_readable)]
-"""Output of a program, whose invalid characters are replaced: they must not fail the run."""
+"""Output of a program. Its invalid characters are replaced, since they must not fail the run."""
 Script = Annotated[str, Field(pattern=SCRIPT)]
-"""A command."""
+"""A shell command."""
 ErrorType = Annotated[
     str,
     BeforeValidator(_error_type),

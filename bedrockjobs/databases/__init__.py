@@ -42,7 +42,7 @@ OnWait = Callable[[str, StoreError | Unavailable], Awaitable[object]]
 
 
 async def no_wait(sentence: str, error: StoreError | Unavailable) -> None:
-    """Do nothing while a start waits."""
+    """Do nothing; the default of ``on_wait``, which is called while a start waits."""
 
 
 class Passing(NamedTuple):
@@ -50,7 +50,7 @@ class Passing(NamedTuple):
 
     sentence: str
     refusal: StoreError | Unavailable
-    """How commands are refused meanwhile."""
+    """The error with which commands are refused meanwhile."""
 
 
 class WaitingStart(ABC):
@@ -60,7 +60,7 @@ class WaitingStart(ABC):
         self.on_wait: OnWait = no_wait
         """Called with a sentence and the error whenever the start finds that it has to wait."""
         self.waits = False
-        """Whether the start waits for the database, which is logged once."""
+        """Whether the start is waiting for the database; the wait is logged once."""
 
     @abstractmethod
     def passing(self, error: Exception) -> Passing | None:
@@ -121,7 +121,10 @@ class Database(Protocol):
         """Open the database; raises StartError. ``on_failure`` is called if it becomes unusable."""
 
     async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Attempt something until the database can be used, if waiting may help; raises StartError."""
+        """Attempt something until the database can be used, if waiting may help; return its result.
+
+        Raises StartError.
+        """
 
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
@@ -138,7 +141,7 @@ class Database(Protocol):
         """Describe a failure after which the server must stop."""
 
     async def leave_cluster(self) -> None:
-        """Leave the other servers, as this one stops."""
+        """Leave the cluster of servers that share the database, because this server stops."""
 
     def release(self) -> None:
         """Release the database after everything is closed."""

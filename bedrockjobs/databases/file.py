@@ -49,13 +49,15 @@ from bedrockjobs.store.transfer import TransferError, copy_before_migration, old
 log = logging.getLogger(__name__)
 
 CHECK_S_MAX = 3_600
-"""Startup time requested from systemd for checking a database: enough for a terabyte on a good disk."""
+"""Maximum seconds for the check of a database at the start, as requested from systemd: enough for a terabyte
+on a good disk."""
 
 FULL_TOO = ("SQLITE_IOERR", "SQLITE_CANTOPEN")
-"""Beginnings of the errors of SQLite if the disk is too full for its shared memory or a new file."""
+"""Prefixes of the names of SQLite errors that also occur if the disk is too full for its shared memory or a
+new file."""
 
 FULL_BYTES = 1024**2
-"""Free bytes below which these errors mean a full disk."""
+"""Number of free bytes below which an error in ``FULL_TOO`` means a full disk."""
 
 WAITED_FOR: dict[type[StoreError] | type[None], str] = {
     StoreBusy: "another process keeps it locked",
@@ -209,13 +211,13 @@ class FileDatabase(WaitingStart):
     async def join(
         self, dispatcher: Dispatcher, notifier: Notifier, listeners: Listeners, version: str
     ) -> None:
-        """Store the version, and take in what a copy of a shared database left in the inbox."""
+        """Store the version, and take in jobs of the inbox: a copy of a PostgreSQL database may have some."""
         self._version = version
         if await self._rows_of_inbox():
             self._inbox = Inbox(self._rows_of_inbox, dispatcher.submit)
 
     async def _rows_of_inbox(self) -> list[InboxRow]:
-        """Return the next jobs of the inbox, read on a connection of its own."""
+        """Return the next jobs of the inbox, read on a separate connection."""
         now = timestamp_ms(self.clock.now())
         with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as connection:
             return Records(connection).due_in_inbox(now, INBOX_ROWS_MAX)
