@@ -24,10 +24,10 @@ RUN_SERVER_VARIABLE = "BEDROCK_SERVER"
 EXPECTED = "expected host, host:port, [::1]:port, http://host:port, https://host:port or unix:/path"
 
 SCHEMES = {"http": False, "bedrock": False, "https": True, "bedrocks": True}
-"""Schemes of an address, and whether they mean TLS; the protocol is the same."""
+"""Schemes of an address, and whether they mean TLS; the Bedrock protocol is used with all of them."""
 
 UNIX_PATH_BYTES_MAX = 107
-"""Maximum length of a unix socket's path: Linux has 108 bytes, the last of which is a NUL."""
+"""Maximum bytes of a unix socket's path: Linux has 108 bytes, the last of which is a NUL."""
 
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?"
@@ -129,13 +129,16 @@ CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "BEDROCKJOBS_CA", "BEDROCKJOBS_CERT",
 """The environment variables with the paths of TLS files."""
 
 TOKEN_FILE_BYTES_MAX = 4_096
-"""Maximum size of a token file; a token has 52 characters."""
+"""Maximum bytes of a token file; a token has 52 characters."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 
 
 class Credentials:
-    """What a client presents to servers, and how it verifies them. Never shown in any text."""
+    """The token and TLS files with which a client identifies itself and verifies servers.
+
+    No text about them shows any secret.
+    """
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class Credentials:
         cert: str | Path | None = None,
         key: str | Path | None = None,
     ) -> None:
-        """Use these; None means the environment variable if set, and an empty text means none.
+        """Use these values; None means that of the environment variable, and an empty text means no value.
 
         A token takes precedence over a token file, and arguments over the environment. Raises InvalidArgument
         for a bad token or token file.
@@ -214,7 +217,7 @@ class Credentials:
 
 
 def _of_environment(variables: Mapping[str, str]) -> tuple[str, str]:
-    """Return a token or a token file from the environment; the token of the run comes last."""
+    """Return a token or a token file from the environment; the run's token is the last choice."""
     token, file = variables.get(TOKEN_VARIABLE, ""), variables.get(TOKEN_FILE_VARIABLE, "")
     return ("", file) if file and not token else (token or variables.get(RUN_TOKEN_VARIABLE, ""), "")
 

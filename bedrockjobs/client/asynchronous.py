@@ -14,7 +14,8 @@ from bedrockjobs.commands import Command, Reply, RunReply
 from bedrockjobs.tls.stream import TLSStream
 
 HURRY_S = 5.0
-"""Time limit for the answer once a wait was cut short, or once the client moved on to another server."""
+"""Maximum seconds until the answer once a wait was cut short, or once the client moved on to another
+server."""
 
 R = TypeVar("R", bound=Reply)
 V = TypeVar("V")
@@ -24,7 +25,7 @@ class _AsyncConnection(asyncio.Protocol):
     """A connection, used by one call at a time."""
 
     def __init__(self, address: AnyAddress, bytes_max: int) -> None:
-        """Create a connection whose answers have at most ``bytes_max`` bytes."""
+        """Create a connection that accepts answers of at most ``bytes_max`` bytes."""
         self.address = address
         self._bytes_max = bytes_max
         self._transport: asyncio.Transport | None = None
@@ -197,7 +198,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
         return None
 
     def _join_loop(self) -> None:
-        """Drop the connections of another event loop, on which nothing can be done."""
+        """Drop the connections that were made in another event loop, since this one cannot use them."""
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop() is not loop:
             if self._loop is not None:

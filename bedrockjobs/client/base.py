@@ -1,8 +1,8 @@
 """The core of both clients, without I/O.
 
-It picks the server, retries, and keeps idle connections. Each operation is a generator that yields the I/O
-steps to perform, a connection to make, a request to exchange or a pause, and receives their outcomes. The
-blocking and the asynchronous client only perform the steps.
+It picks the server, retries, and keeps idle connections. Each operation is a generator that yields I/O steps
+and receives their outcomes. A step is a connection to make, a request to exchange, or a number of seconds to
+sleep. The blocking and the asynchronous client only perform the steps.
 """
 
 from __future__ import annotations
@@ -77,20 +77,21 @@ from bedrockjobs.commands import (
 
 
 TRIES_MAX = 6
-"""Attempts at each address; with the pauses they span a server's restart, about three seconds."""
+"""Maximum attempts at each address; with the pauses between them they span a server's restart, about three
+seconds."""
 
 BACKOFF_FIRST_S = 0.1
-"""The first pause; each further one is twice as long."""
+"""Seconds of the first pause between two attempts; each further pause is twice as long."""
 
 BACKOFF_MAX_S = 5.0
-"""Maximum pause, so that a recovered server is reached within it."""
+"""Maximum seconds of a pause between two attempts: a server that recovers is reached at most this late."""
 
 RETURN_S = 30.0
-"""Interval of probes of the first server: load returns soon, and a failing server gets only one probe per
-client and interval."""
+"""Seconds between probes of the first server: load returns soon, and a failing server gets only one probe per
+client in this time."""
 
 PROBE_S = 1.0
-"""Time limit of a probe, which delays one call."""
+"""Maximum seconds of a probe, which delays one call."""
 
 NOT_DONE = (ServerFault, Unavailable, TimedOut)
 """Errors after which the same request may be sent again, since nothing was committed. (429 is retryable too,
@@ -98,7 +99,7 @@ but limits last longer than our attempts.)"""
 
 
 def backoff_s(failures: int) -> float:
-    """Return the pause after some failures in a row: exponential backoff with jitter of up to one half."""
+    """Return the seconds to wait after that many failures: exponential backoff, up to half of it random."""
     longest = min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 30), BACKOFF_MAX_S)
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  spreads the clients of a server that came back
 
@@ -137,7 +138,7 @@ class Route:
     def first_to_probe(self, now: float) -> AnyAddress | None:
         """Return the first address if a probe is due, else None.
 
-        Only one caller gets it in ``RETURN_S``.
+        Of all callers, only one gets the address in ``RETURN_S`` seconds.
         """
         if self._at == 0:
             return None
@@ -164,14 +165,11 @@ class Tries:
         self._failures = 0
         self._renewed = False
         self._answered: Exception | None = None
-        """The most telling earlier error: a lost answer, else a refusal."""
+        """The earlier error to report: a lost answer if there was one, else a refusal."""
         self._unreachable: dict[AnyAddress, ServerUnreachable] = {}
 
     def pause_after(self, error: Exception, failed: AnyAddress, now: float) -> float:
-        """Return the pause before the next attempt; raise the error to report if there is none.
-
-        ``now`` is a monotonic time in seconds.
-        """
+        """Return the seconds until the next attempt; raise the error to report if there is none."""
         if isinstance(error, (ConnectionError, *NOT_DONE)):
             self._route.move_on(failed, now)
         if isinstance(error, ServerUnreachable):
@@ -185,7 +183,7 @@ class Tries:
         return 0.0 if within else backoff_s(rounds)
 
     def may_renew(self) -> bool:
-        """Return True once, if a command may be retried with a new token."""
+        """Return True once for each command: it may be retried with a new token one time."""
         before, self._renewed = self._renewed, True
         return not before
 
@@ -199,7 +197,7 @@ class Tries:
         return isinstance(error, (ServerUnreachable, *NOT_DONE))
 
     def _most_telling(self, error: Exception) -> Exception:
-        """Return the most telling error of all attempts; an unreachable server is the least telling."""
+        """Return the error to report: an answer or a lost answer rather than an unreachable server."""
         if not isinstance(error, ServerUnreachable):
             return error
         if self._answered is not None:
@@ -216,27 +214,29 @@ class Tries:
 
 
 POLL_S_MAX = 1.0
-"""Maximum polling interval for a job that has not been taken."""
+"""Maximum seconds between two queries of a job that has not been taken."""
 
 RUN_QUERIES_MAX = 4
-"""Queries for the run of a deleted job; a server may read from a slightly stale standby."""
+"""Maximum queries for the run of a deleted job; a server may read from a slightly stale standby."""
 
 WARN_AFTER_S = 5.0
-"""Waiting time after which a warning is issued if no live worker takes the job."""
+"""Seconds of waiting after which a warning is issued if no live worker takes the job."""
 
 KEEP_LONGER = "a result is kept as long as the job's keep says: f.using(keep='1d').enqueue(...)"
-"""Advice if nothing is left of a job."""
+"""Advice for a job of which neither a row nor a run is left."""
 
 ENDED = ("FAILED", "CANCELLED", "FINISHED")
 """States of jobs that have ended."""
 
 WAIT_MS = min(30_000, WAIT_MS_MAX)
-"""Wait of one request for the end of a run: below the timeout of most proxies and firewalls."""
+"""Maximum milliseconds that one request waits for the end of a run: below the timeout of most proxies and
+firewalls."""
 
 WaitStep = Command[Any] | float
-"""A command to send, or seconds to pause."""
+"""A command to send, or a number of seconds to sleep."""
 StepOutcome = Reply | CommandError | float
-"""What answers a ``WaitStep``: the reply or error of its command; after a pause, a number to ignore."""
+"""The outcome of a ``WaitStep``: the reply or the error of its command; after a sleep, a number without
+meaning."""
 
 
 class OwnRun(NamedTuple):
@@ -263,9 +263,9 @@ JobWait = Looks[RunReply]
 def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) -> JobWait:
     """Wait until a job has ended, and return its last run.
 
-    Yields a command to send, or a pause; receives the reply and the seconds since the start. Raises
-    JobFailed, NoResult, WaitNeverEnds if the job waits for the run ``own``, and JobNotEnded after ``seconds``
-    (None: never). Warns if no live worker takes the job.
+    Yields each ``WaitStep``; receives its outcome and the seconds since the start. Raises JobFailed,
+    NoResult, WaitNeverEnds if the job waits for the run ``own``, and JobNotEnded after ``seconds`` (None:
+    never). Warns if no live worker takes the job.
     """
     polls = gone = 0
     warned = False
@@ -306,22 +306,23 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
 
 
 def _only_slot(job: JobReply) -> str:
-    """Return the lock of a job, or its concurrency key if no other job with it may run at the same time."""
+    """Return the job's lock, or its concurrency key if only one job with this key may run; else empty."""
     if job.lock:
         return job.name if job.lock is True else str(job.lock)
     return job.concurrency_key or "" if job.concurrency_limit in (None, 1) else ""
 
 
 JOBS_EXAMINED_MAX = 100
-"""Jobs that are queried to see whether one waits for a run: enough for what people nest."""
+"""Maximum number of jobs that are queried to find out whether one waits for this run: enough for what people
+nest."""
 
 
 def _refuse_deadlock(job_id: int, own: OwnRun) -> Looks[None]:
     """Raise WaitNeverEnds if a job cannot end before this run.
 
-    That is an ancestor of the run's job, or a job that waits for the run or for its lock: as its child, after
-    it in a workflow, or because of other jobs, which it waits for. Information that is unavailable, for
-    example forbidden, is ignored.
+    Such a job is an ancestor of the run's job; or it waits for the run or the run's lock, as a child of its
+    job, after it in a workflow, or through other jobs that wait for them. Information that is unavailable,
+    for example forbidden, is ignored.
     """
     runs, _ = yield ListRuns(job_id=own.job_id, limit=1)
     run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
@@ -370,7 +371,7 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Looks[None]:
 
 
 def _growing(examined: dict[int, JobReply]) -> Iterator[JobReply]:
-    """Yield the jobs in the order in which they are added, also those that are added meanwhile."""
+    """Yield the jobs in the order in which they were added, including those added during the iteration."""
     count = 0
     while count < len(examined):
         yield from list(examined.values())[count : (count := len(examined))]
@@ -388,7 +389,7 @@ def _ancestors(job: JobReply) -> Looks[set[int]]:
 
 
 def _before(job: JobReply) -> Looks[list[WorkflowJobReply]]:
-    """Return the jobs of a waiting job's workflow that have not ended and that it waits for, in any order."""
+    """Return the jobs of the same workflow that a job waits for, directly or not, and that have not ended."""
     rows: dict[str, WorkflowJobReply] = {}
     after = 0
     while job.workflow_id:
@@ -417,7 +418,7 @@ def _warn(reply: ExplainReply) -> None:
 
 
 def _unless_gone(reply: StepOutcome) -> JobReply | None:
-    """Return the job, or None if it is gone; raises other errors."""
+    """Return the job in a reply, or None if the job is gone; raises other errors."""
     if isinstance(reply, CommandError) and not isinstance(reply, NotFound):
         raise reply
     return reply if isinstance(reply, JobReply) else None
@@ -431,14 +432,14 @@ def _first(reply: StepOutcome) -> RunReply | None:
 
 
 def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
-    """Return whether a job has ended, also without a run."""
+    """Return whether a job has ended; without a job (deleted after its end), whether its run has ended."""
     if job is not None:
         return job.state in ENDED
     return run is not None and run.status != "running"
 
 
 def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
-    """Return the run of a successful job; raises JobFailed."""
+    """Return the last run of a job that ended successfully; raises JobFailed and NoResult for others."""
     run_id = None if run is None else run.run_id
     cancelled = job is not None and job.state == "CANCELLED"
     stopped = run is not None and run.status in ("terminated", "killed")
@@ -461,7 +462,7 @@ def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
 
 
 IDLE_MAX = 32
-"""Maximum idle connections; excess ones are closed after their call."""
+"""Maximum number of idle connections; one more is closed after its call."""
 
 
 class ClientConnection(Protocol):
@@ -473,7 +474,7 @@ class ClientConnection(Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Return whether it can take another request."""
+        """Return whether the connection can take another request."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -542,14 +543,14 @@ _CLOCK = SystemClock()
 
 
 class Connect(NamedTuple):
-    """Step: connect to an address; its outcome is the connection, or an OSError or ValueError."""
+    """Step: connect to an address; the outcome is the connection, an OSError or a ValueError."""
 
     address: AnyAddress
     limit_s: float
 
 
 class SendRequest(NamedTuple):
-    """Step: send a request on a connection; its outcome is the answer, an OSError or MalformedAnswer."""
+    """Step: send a request on a connection; the outcome is the answer, an OSError or MalformedAnswer."""
 
     connection: Any
     request: bytes
@@ -558,7 +559,8 @@ class SendRequest(NamedTuple):
 
 
 Steps = Generator[Connect | SendRequest | float, Any, V]
-"""The I/O steps of an operation; a float is a pause in seconds. The error of a failed step is thrown in."""
+"""The I/O steps of an operation; a float is a number of seconds to sleep. The error of a failed step is
+thrown into the generator."""
 
 
 class BaseClient(Generic[C]):
@@ -635,7 +637,7 @@ class BaseClient(Generic[C]):
         return self._route.move_on(server, self._clock.monotonic())
 
     def _exchange_steps(self, command: Command[Any]) -> Steps[Response]:
-        """Send a command, retrying as its kind allows, and return the answer."""
+        """Send a command, retrying if that is safe, and return the answer."""
         yield from self._probe_first_server()
         tries = Tries(command, self._route, self._tries_max)
         while True:
@@ -685,9 +687,9 @@ class BaseClient(Generic[C]):
     def _exchange_on(
         self, connection: C, command: Command[Any], probe_s: float | None = None
     ) -> Steps[Response]:
-        """Exchange one request on a connection, which returns to the pool; raises ConnectionLost.
+        """Exchange one request on a connection, and return the connection to the pool; raises ConnectionLost.
 
-        ``probe_s`` is the time limit of a probe; None means the time that the command may take.
+        ``probe_s`` is the time limit of a probe in seconds; None means that of the command.
         """
         limit_s, reusable = answer_s(command) if probe_s is None else probe_s, False
         try:

@@ -33,7 +33,7 @@ from bedrockjobs.client.exchange import AnswerReader, Response
 from bedrockjobs.commands import Command, Reply, RunReply
 
 READ_BYTES = 262_144
-"""Size of one read; a usual answer fits."""
+"""Maximum bytes of one read: a usual answer fits."""
 
 R = TypeVar("R", bound=Reply)
 V = TypeVar("V")
@@ -45,7 +45,7 @@ class _BlockingConnection:
     """A connection, used by one call at a time."""
 
     def __init__(self, address: AnyAddress, limit_s: float, credentials: Credentials) -> None:
-        """Connect within ``limit_s``, twice that with TLS; raises OSError and ValueError."""
+        """Connect within ``limit_s`` seconds, or twice that with TLS; raises OSError and ValueError."""
         self.address = address
         self._socket = _connected(address, limit_s)
         if not isinstance(address, UnixAddress) and address.tls:
@@ -53,7 +53,7 @@ class _BlockingConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Return whether the connection is open and silent; any byte now is an end or a stray answer."""
+        """Return whether the connection is open and silent: if readable, it ended or got a stray answer."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)

@@ -18,13 +18,14 @@ from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.tls.contexts import why
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""Maximum size of an answer: twice the server's limit of unread data, so that the latter applies first."""
+"""Maximum bytes of an answer: twice the server's limit of unread data, so that the server's limit applies
+first."""
 
 HEAD_BYTES_MAX = 65_536
-"""Maximum size of an answer's head; a server sends a few hundred bytes."""
+"""Maximum bytes of an answer's head; a server sends a few hundred bytes."""
 
 ANSWER_S = 30.0
-"""Time limit for an answer, in addition to the wait that the command requests."""
+"""Maximum seconds until an answer, in addition to the wait that the command requests."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -54,7 +55,7 @@ class UnreadableAnswer(ConnectionLost):
 
 
 class MalformedAnswer(ValueError):
-    """Malformed answer bytes; the clients raise ``UnreadableAnswer`` instead."""
+    """Answer bytes that break the protocol or a limit; the clients raise ``UnreadableAnswer`` instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Response:
 
 
 def request_bytes(command: Command[Any], header: bytes = b"") -> bytes:
-    """Return the bytes of a request; ``header`` is complete header lines."""
+    """Return the bytes of a request; ``header`` has whole header lines."""
     body, verb = command.wire().encode(), type(command).__name__.encode()
     return b"%s\r\n%sContent-Length: %d\r\n\r\n%s" % (verb, header, len(body), body)
 

@@ -1,8 +1,8 @@
 """Every command of the protocol: the classes of all modules in this package, imported at first use.
 
-A new class in any module here is a new command; no list has to be edited. The names of the modules, replies
-included, can be imported from here and from ``bedrockjobs``. A new *module* needs a line below for type
-checkers.
+A new class in any module here is a new command; no list has to be edited. All classes of the modules, replies
+included, can be imported from this package and from ``bedrockjobs``. Only a new *module* needs a line below,
+for type checkers.
 """
 
 # ruff: noqa: F403, F405 - names are discovered instead of listed
@@ -45,14 +45,15 @@ if TYPE_CHECKING:
 
 
 _FIRST = ("take", "runs")
-"""Modules whose commands are displayed before the others of their group, which follow by module."""
+"""Modules whose commands are displayed first within their group; those of other modules follow in
+alphabetical order of the modules."""
 
 
 @cache
 def _homes() -> dict[str, str]:
-    """Return the module of each class of this package, as the modules' texts say.
+    """Return the module of each class of this package, found by searching the source text of the modules.
 
-    Importing all of them takes a third of a second, and most programs use a few.
+    Importing all modules takes a third of a second, and most programs use only a few.
     """
     found: dict[str, str] = {}
     modules = [info.name for info in iter_modules(__path__)]
@@ -63,7 +64,7 @@ def _homes() -> dict[str, str]:
 
 
 def _declared(name: str) -> type[Wire] | None:
-    """Import the class with a name, if this package declares one for the wire."""
+    """Import the class of this name if this package declares one that is sent between client and server."""
     home = _homes().get(name)
     value = None if home is None else getattr(import_module(f"{__name__}.{home}"), name, None)
     return value if isinstance(value, type) and issubclass(value, Wire) else None
@@ -94,7 +95,7 @@ def _by_lower_name() -> dict[str, type[Command[Any]]]:
 if not TYPE_CHECKING:  # hides __getattr__ from type checkers, so that they reject unknown names
 
     def __getattr__(name: str) -> Any:
-        """Load a class, or what needs all of them, at first use."""
+        """Load a class, or a value such as ``ALL`` that needs all classes, at first use."""
         if name == "__all__":
             _all()
             return ["ALL", "COMMANDS", "command_named", "complete", *filter(_declared, _homes())]
@@ -114,7 +115,7 @@ def complete() -> None:
 
 
 def command_named(verb: str) -> type[Command[Any]]:
-    """Return the command for a raw verb in any case; raises UnknownCommand."""
+    """Return the command class for a verb of the raw protocol, in any case; raises UnknownCommand."""
     command_class = _by_lower_name().get(verb.lower())
     if command_class is None:
         raise UnknownCommand(detail="Help lists the commands")

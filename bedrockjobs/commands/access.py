@@ -31,7 +31,7 @@ def _roles(value: Any) -> list[str]:
 
 
 def _names(value: Any) -> list[str]:
-    """Parse a JSON list, or a comma list, of patterns; empty: all names."""
+    """Parse a JSON list, or a comma list, of patterns; an empty one stands for all names."""
     patterns = listed(value, "a JSON array of name patterns") if value else []
     if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in patterns):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")

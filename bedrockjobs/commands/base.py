@@ -22,7 +22,7 @@ from bedrockjobs.base.vocabulary import differ_by_typo
 from bedrockjobs.base.wire import Escaped, Spliced, Whole, Wire, command_error, invalid_command, wire_name
 
 ORDINARY_HEADERS = frozenset({"accept", "host"})
-"""Headers that resemble a misspelled parameter but are not."""
+"""Headers that resemble a misspelled parameter but are ordinary headers of HTTP."""
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
@@ -33,7 +33,7 @@ _PUT_FIELDS, _PUT_SET, _PUT_EXTRA, _PUT_PRIVATE = (
     BaseModel.__dict__[slot].__set__
     for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 )
-"""The complete state of a pydantic model: see ``BaseModel.__slots__``."""
+"""Setters for the complete state of a pydantic model: see ``BaseModel.__slots__``."""
 
 
 class Refusal(NamedTuple):
@@ -52,20 +52,20 @@ class Example(NamedTuple):
 
 
 class Paging(NamedTuple):
-    """Paging of a list: the reply's member with the rows, and how the next page is requested."""
+    """Paging of a list: the member of the reply that holds the rows, and how the next page is requested."""
 
     rows: str
     key: str
-    """Member of a row from which the next page continues."""
+    """Member of a row whose value in the last row tells where the next page begins."""
     cursor: str
-    """Parameter that takes its value."""
+    """Parameter of the request that takes this value."""
 
 
 class Scoping(NamedTuple):
     """The fields of a command that name jobs, to which a token's scope applies.
 
-    ``jobs.name`` means the field of each object in a list. Reads and takes need no such fields: their queries
-    are filtered by scope.
+    ``jobs.name`` means the field ``name`` of each object in the list ``jobs``. Commands that read or take
+    jobs need no such fields: their queries are filtered by scope.
     """
 
     names: tuple[str, ...] = ()
@@ -73,11 +73,12 @@ class Scoping(NamedTuple):
     patterns: tuple[str, ...] = ()
     """Patterns; refused unless contained in the scope."""
     lookups: tuple[str, ...] = ()
-    """Names that find jobs; treated as nonexistent if out of scope, as jobIDs and runIDs are."""
+    """Names by which jobs are found; a job out of scope is treated as nonexistent, as with jobIDs and
+    runIDs."""
     jobs: tuple[str, ...] = ()
-    """jobIDs."""
+    """jobIDs; a job out of scope is treated as nonexistent."""
     runs: tuple[str, ...] = ()
-    """runIDs."""
+    """runIDs; the run of a job out of scope is treated as nonexistent."""
 
 
 def _is_spliced(annotation: Any) -> bool:
@@ -98,7 +99,7 @@ class Parameters(Wire):
     model_config = ConfigDict(extra="forbid")
 
     wire_names: ClassVar[dict[str, str]] = {}
-    """Every parameter's wire name by its lower-case form."""
+    """The wire name of each parameter, by the same name in lower case."""
     spliced: ClassVar[frozenset[str]] = frozenset()
     """The parameters (wire names) whose JSON is kept as text."""
     emptied: ClassVar[frozenset[str]] = frozenset()
@@ -130,7 +131,7 @@ class Parameters(Wire):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of a request; for replies, pydantic's own."""
+        """Return the schema of a request without rules on unknown names; for replies, pydantic's own."""
         schema = handler(core)
         if handler.mode == "validation":
             own = handler.resolve_ref_schema(schema)
@@ -141,7 +142,7 @@ class Parameters(Wire):
 
     @classmethod
     def all_refusals(cls) -> tuple[Refusal, ...]:
-        """Return its refusals, then those of its base classes, without duplicates of code and reason."""
+        """Return the refusals of this class, then those of its bases, each code and reason only once."""
         refusals: dict[tuple[int, str], Refusal] = {}
         for kind in cls.__mro__:
             for refusal in kind.__dict__.get("refusals", ()):
@@ -173,7 +174,7 @@ class Parameters(Wire):
         return f"expected {near}" if near else f"expected one of {', '.join(sorted(cls.wire_names.values()))}"
 
     def with_value(self, field: str, value: Any) -> Self:
-        """Return a copy with another, already validated, value of a given field."""
+        """Return a copy in which the given field has another value, which is already validated."""
         copied = object.__new__(type(self))
         fields = self.__dict__.copy()  # models are frozen, and `model_copy` takes four times as long
         fields[field] = value
@@ -184,7 +185,7 @@ class Parameters(Wire):
         return copied
 
     def wire(self) -> str:
-        """Return the given parameters as the text of a JSON object, by wire name."""
+        """Return the parameters that were given as the text of a JSON object, by wire name."""
         parts: dict[str, str] = {}
         for field in sorted(self.model_fields_set):
             value, name = getattr(self, field), wire_name(field)
@@ -226,50 +227,54 @@ def defined() -> list["type[Command[Any]]"]:
 
 
 class Command(Parameters, Generic[R_co]):
-    """One command of the protocol. Its class name is the verb, its first sentence says what it does."""
+    """One command of the protocol. The class name is the verb, the first sentence says what it does."""
 
     reply: ClassVar[type[Reply]] = Empty
-    """The type of its reply: the argument of ``Command[...]``."""
+    """The type of the command's reply: the argument of ``Command[...]``."""
     example: ClassVar[Example] = Example({})
     """A typical request with its reply, shown in the OpenAPI description, /docs and the reference."""
     group: ClassVar[Group] = "jobs"
-    """The heading under which it is listed."""
+    """The heading under which the command is listed."""
     order: ClassVar[int] = 0
-    """Its place under the heading: lower ones first, equal ones in the order of definition."""
+    """The command's place under the heading: lower ones first, equal ones in the order of definition."""
     where: ClassVar[Where] = "writer"
-    """The place in which it runs: the writer's transaction, a read-only connection, the worker registry, or
-    the server itself, at once. Its handler gets the Context, the Views, or (for the last two) the Service."""
+    """Where the command runs: in the writer's transaction, on a read-only connection, in the worker registry,
+    or at once in the server itself. Its handler gets the Context, the Views, or (for the last two) the
+    Service."""
     reads: ClassVar[bool] = False
-    """Whether it changes nothing, so that GET is allowed too. Implied by ``reader`` and ``at once``."""
+    """Whether the command changes nothing, so that GET is allowed too. Implied by ``reader`` and ``at
+    once``."""
     by_id: ClassVar[bool] = False
-    """Whether it only reads rows that its plan names by ID, so that it need not wait for the writer."""
+    """Whether the command only reads rows by the IDs that it gives, so that it need not wait for the
+    writer."""
     role: ClassVar[Role] = "admin"
-    """The required role: to read, to create jobs, to run them, to operate the server, or everything. Commands
-    that only read imply ``read``."""
+    """The role that a token needs for the command: to read, to create jobs, to run them, to operate the
+    server, or to do everything. Commands that only read imply ``read``."""
     scoping: ClassVar[Scoping | None] = None
-    """How a token's scope limits it; None: not permitted to tokens with a scope."""
+    """How a token's scope limits the command; None: tokens with a scope may not send it."""
     open: ClassVar[bool] = False
-    """Whether it needs no token."""
+    """Whether the command needs no token."""
     signed: ClassVar[bool] = False
-    """Whether sender and address are recorded. Implied by changes that need ``operate`` or ``admin``."""
+    """Whether sender and address are recorded. Implied by a command that changes something and needs
+    ``operate`` or ``admin``."""
     repeatable: ClassVar[bool] = False
-    """Whether a client that lost the reply may send it again safely. Implied if it only reads."""
+    """Whether a client that lost the reply may safely send the command again. Implied by ``reads``."""
     waits: ClassVar[bool] = False
-    """Whether `Connection: wait` makes it wait."""
+    """Whether the command waits if it is sent with `Connection: wait`."""
     paging: ClassVar[Paging | None] = None
-    """The paging of its reply, if that is a list in pages."""
+    """The paging of the reply, if that is a list in pages."""
     all_or_nothing: ClassVar[bool] = False
-    """Whether its handler may write before it refuses, so that it runs inside a savepoint."""
+    """Whether the handler may write before it refuses, so that it runs inside a savepoint."""
     is_cached: ClassVar[bool] = False
-    """Whether clients repeat it unchanged, so that caching the parsed command pays off."""
+    """Whether clients repeat the command unchanged, so that caching it parsed pays off."""
     asks: ClassVar[bool] = False
-    """Whether it requests jobs by names; ``names_asked`` returns how many."""
+    """Whether the command requests jobs by names; ``names_asked`` returns the number of names."""
     tagged: ClassVar[bool] = False
-    """Whether its HTTP reply has an ETag."""
+    """Whether the HTTP reply has an ETag."""
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """HTTP headers that may carry a parameter (by wire name)."""
+    """HTTP headers that may carry a parameter: the wire name of the parameter by header."""
     abstract: ClassVar[bool] = False
-    """Whether the class is only a base class; not inherited."""
+    """Whether the class is only a base class and no command; subclasses do not inherit this."""
 
     connection: str | None = Field(
         default=None,
@@ -313,7 +318,7 @@ class Command(Parameters, Generic[R_co]):
 
     @classmethod
     def sentence(cls) -> str:
-        """Return its first sentence."""
+        """Return the first sentence of the class."""
         return (cls.__doc__ or "").strip().splitlines()[0]
 
     def values_at(self, path: str) -> list[Any]:
@@ -331,7 +336,7 @@ class Command(Parameters, Generic[R_co]):
 
     @property
     def names_asked(self) -> int:
-        """Return how many names and patterns of jobs it requests."""
+        """Return how many names and patterns of jobs the command requests."""
         return 0
 
     @classmethod

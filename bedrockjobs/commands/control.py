@@ -278,7 +278,7 @@ class AdvanceClock(Command[AdvanceReply]):
 
 
 PING_OUTPUT_CHARS_MAX = 100_000
-"""Characters of output in one ping: the end of a log, which shows why it failed."""
+"""Maximum characters of output in one ping: the end of a log, which shows why it failed."""
 
 PingEvent = Literal["start", "success", "fail"]
 

@@ -76,7 +76,7 @@ def _rules(schema: dict[str, Any]) -> None:
 
 
 def _kinds() -> list[dict[str, Any]]:
-    """Return what each kind of job leaves out; validators try each, so there are as few as possible."""
+    """Return what each kind of job must leave out. Few kinds are used, since validators try each of them."""
     empty: dict[str, tuple[Any, ...]] = {
         "repeat": ("",),
         "retryAfter": ("",),
@@ -113,18 +113,18 @@ class OwnKey(str):
     __slots__ = ("before",)
 
     before: str
-    """The form in which servers before version 6 of the schema stored it."""
+    """The key as it was stored by servers before version 6 of the schema."""
 
     @classmethod
     def for_caller(cls, key: str, *, token: str = "", run_id: int = 0, before: str) -> Self:
-        """Return the key of a token, of a run if it is a run token, or of no owner without a token."""
+        """Return the key as owned by a token, by the run of a run token, or by nothing without a token."""
         own = cls(f"{token}\x1f{run_id or ''}\x1f{key}")
         own.before = before
         return own
 
 
 UNIQUE_KEY_PREFIX = "\x1funique\x1f"
-"""Prefix of stored unique keys; an idempotency key has a run's number in this place."""
+"""Prefix of stored unique keys; in place of ``unique``, an idempotency key has a run's number or nothing."""
 
 UNIQUE_UNTIL = ("finished", "started")
 """Events that release a unique key, as alternatives to a duration."""
@@ -238,19 +238,19 @@ class JobSpec(JobOptions):
 
     @property
     def key_prefix(self) -> str:
-        """Return what is before the unique key in the stored one."""
+        """Return the part of the stored key that precedes the unique key."""
         return f"{UNIQUE_KEY_PREFIX}{self.name}\x1f"
 
     @property
     def own_key(self) -> OwnKey:
-        """Return the idempotency key with its owner, if it has one."""
+        """Return the idempotency key with its owner; the job must have such a key."""
         key = self.idempotency_key
         assert key is not None
         return key if isinstance(key, OwnKey) else OwnKey.for_caller(key, before=key)
 
     @property
     def wanted_priority(self) -> int:
-        """Return the requested priority; raises BadArguments if a generic one is not a job priority."""
+        """Return the requested priority; raises BadArguments if ``priority`` is none that jobs may have."""
         if self.job_priority is not None:
             return self.job_priority
         return PRIORITY_DEFAULT if self.priority is None else checked_priority(self.priority)

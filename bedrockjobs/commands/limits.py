@@ -28,7 +28,7 @@ from bedrockjobs.commands.options import Duration
 
 
 def _some_limit(schema: dict[str, Any]) -> None:
-    """Add the rules that at least one limit is above 0, and which one ``perKey`` is about."""
+    """Add the rules that at least one limit is above 0, and that ``perKey`` needs ``running``."""
     above = {
         "queued": json_schemas.whole(1, QUEUED_LIMIT_MAX),
         "perSecond": json_schemas.whole(1, PER_SECOND_MAX),
@@ -69,7 +69,7 @@ def rate_of(text: str) -> Rate:
 
 
 def _rate(value: Any) -> str:
-    """Return a rate as it is shown; empty for none."""
+    """Return a rate in the form in which it is shown, such as ``100/1m``; empty if there is none."""
     if not isinstance(value, str):
         raise PydanticCustomError("expected", "starts by a duration, like 100/1m")
     try:
@@ -83,7 +83,7 @@ StartRate = Annotated[
     BeforeValidator(_rate),
     SchemaType(lambda: json_schemas.text_of(r"([1-9][0-9]{0,3}/[1-9][0-9]{0,3}(s|m|h))?")),
 ]
-"""Starts by a duration, like ``100/1m``."""
+"""A number of starts by a duration, like ``100/1m``."""
 
 
 class SetLimit(Command[Empty]):

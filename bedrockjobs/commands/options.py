@@ -98,7 +98,7 @@ def _lock(value: Any) -> str | bool:
 
 
 def _concurrency_key(value: Any) -> Any:
-    """Accept what a lock may be called; the two share their names."""
+    """Accept the values that the name of a lock may have: locks and concurrency keys share their names."""
     if isinstance(value, str) and len(value) <= NAME_CHARS_MAX and (value.isprintable() or not value):
         return value
     raise PydanticCustomError("expected", f"at most {NAME_CHARS_MAX} printable characters")
@@ -384,11 +384,11 @@ class JobOptions(Parameters):
     )
     @classmethod
     def _emptied(cls, value: Any) -> Any:
-        """Map an empty text to None; a null or None from the caller was left out before."""
+        """Map an empty text to None; parameters that are null were left out before this validator."""
         return None if isinstance(value, str) and not value.strip() else value
 
     def chosen(self) -> dict[str, str]:
-        """Return the given options as JSON texts by wire name; an option that is removed is ``null``."""
+        """Return the options that were given as JSON texts by wire name; one that is removed is ``null``."""
         options: dict[str, str] = {}
         for field in sorted(JobOptions.model_fields.keys() & self.model_fields_set):
             value = getattr(self, field)

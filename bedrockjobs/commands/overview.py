@@ -209,7 +209,7 @@ HISTORY_RANGES = {
     "30d": (2_592_000, 14_400),
     "90d": (7_776_000, 43_200),
 }
-"""The ranges of a history: their length and the length of their steps, in seconds."""
+"""The ranges of a history: the length of each range and the length of its steps, in seconds."""
 
 
 class QueueCounts(Reply):

@@ -32,17 +32,17 @@ from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.schedules import DRY_RUN, SyncReply
 
 RULES_PER_SYNC_MAX = 100
-"""Rules of one source: as many as may exist in total."""
+"""Maximum number of rules of one source: as many as may exist in total."""
 
 KINDS_MAX = 20
-"""Kinds of events in one rule: about as many as exist."""
+"""Maximum number of kinds of events in one rule: about as many as exist."""
 
 OVER_DEFAULT, OLDER_S_DEFAULT = 1_000, 300
 """Default thresholds: the number of ready jobs that is a backlog, and the seconds until a ready job is
 late."""
 
 TO_CHARS_MAX = 2_048
-"""Length of an address: as long as most programs allow."""
+"""Maximum characters of an address: as long as most programs allow."""
 
 VARIABLE = r"\$\{BEDROCKJOBS_NOTIFY_[A-Z0-9_]{1,60}\}"
 """Reference to a server's environment variable with a secret, whose value is never stored or shown."""
@@ -376,11 +376,12 @@ class MuteRule(Command[Empty]):
 
 
 CONDITIONS_MAX = 100
-"""Names of one kind that a rule tracks; further ones are reported when these are over."""
+"""Maximum number of job names per kind of condition that a rule tracks; conditions of further names are
+reported when the tracked ones have ended."""
 
 
 def _conditions(value: Any) -> dict[str, dict[str, str]]:
-    """Parse conditions by kind and name."""
+    """Parse conditions: a text for each kind of condition and each job name."""
     try:
         conditions = jsontext.parse(value) if isinstance(value, str) else value
     except ValueError:

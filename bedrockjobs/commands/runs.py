@@ -66,7 +66,7 @@ RUN = {
     "output": ["first line", "second line"],
     "stop": "",
 }
-"""A run as examples show it."""
+"""A run as the examples of commands show it."""
 
 
 class StopReply(Reply):

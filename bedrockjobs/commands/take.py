@@ -51,7 +51,7 @@ def _pattern_length(value: Any) -> Any:
 
 
 def _names_length(value: Any) -> Any:
-    """Check a pattern, a comma list of names, or one name, which may be longer than any job's."""
+    """Check a pattern, a comma list of names, or one name; it may be longer than a job's name can be."""
     if not isinstance(value, str) or ("," not in value and not is_plain(value)):
         return _pattern_length(value)
     if len(value) > PATTERN_CHARS_MAX:
@@ -67,7 +67,7 @@ def _count(value: int) -> int:
 
 
 HowMany = Annotated[Whole, Field(le=JOBS_PER_GET_MAX), AfterValidator(_count)]
-"""How many jobs are requested."""
+"""The number of jobs that are requested: 1 to ``JOBS_PER_GET_MAX``."""
 
 
 def _no_count(_: Any) -> None:
@@ -157,7 +157,7 @@ class TakeSpec(TakeOptions):
 
     @property
     def names_asked(self) -> int:
-        """Return how many names and patterns of jobs it requests."""
+        """Return how many names and patterns of jobs the command requests."""
         if self.names:
             return len(self.names)
         return self.name.count(",") + 1 if self.name else 0
@@ -221,7 +221,7 @@ class JobReply(OptionFacts, JobFacts):
 
 
 class NotShown(dict[str, Any]):
-    """Data that the token may not see: it is empty, and looking a key up raises Forbidden."""
+    """Data that the token may not see: it has no keys, and looking one up raises Forbidden."""
 
     def __missing__(self, key: str) -> Any:
         raise Forbidden(detail="data: not shown to this token")
@@ -284,7 +284,7 @@ JOB = {
     "repeat": "",
     "retryAfter": "",
 }
-"""A job as examples show it."""
+"""A job as the examples of commands show it."""
 
 
 class GetJob(TakeSpec, Command[JobReply]):

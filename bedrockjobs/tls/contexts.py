@@ -13,14 +13,15 @@ ALPN = ("http/1.1",)
 
 
 _PLACE = re.compile(r"^\[[^]]*\] | \(_ssl\.c:[0-9]+\)$")
-"""Prefix and suffix of an OpenSSL message without a reason."""
+"""What precedes and follows the text of an OpenSSL message: the library, and the place in its source."""
 
 
 _BEGIN = {
     "CERTIFICATE": re.compile(rb"^-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----", re.MULTILINE),
     "PRIVATE KEY": re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE),
 }
-"""First lines of each kind; that of a key may name the algorithm, or say that it is encrypted."""
+"""First lines of a PEM block of each kind; the line of a key may name the algorithm, or say that it is
+encrypted."""
 
 _ENCRYPTED = b"Proc-Type: 4,ENCRYPTED"
 """Header of an encrypted key in the traditional format."""
@@ -52,7 +53,7 @@ def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
 
 
 def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None:
-    """Return the server's context, or None without a certificate; raises BadCertificate."""
+    """Return the server's context from the settings, or None without a certificate; raises BadCertificate."""
     if cert:
         return server_context(cert, key, client_ca)
     if key or client_ca:

@@ -15,10 +15,10 @@ from typing import Any, cast
 from bedrockjobs.tls.contexts import certificate_name
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
-"""Maximum bytes of a handshake; a certificate chain has less than 20 KiB."""
+"""Maximum bytes received in a handshake; a certificate chain has less than 20 KiB."""
 
 PIECE_BYTES = 256 * 1024
-"""Bytes encrypted or decrypted at once, which bounds the memory for copies."""
+"""Maximum bytes encrypted or decrypted in one go, which bounds the memory for copies."""
 
 CERTIFICATE_NAME = "certificate_name"
 """Key for ``get_extra_info``: the name in the peer's certificate, or empty if it has none."""
@@ -42,8 +42,8 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
     ) -> None:
         """Create the server's side, or with ``server_name`` a client's side that expects that name.
 
-        ``in_turn`` calls each step of the handshake, which takes up to a millisecond, when others have had
-        their turn; without it, steps are taken at once.
+        ``in_turn`` gets each step of the handshake, which takes up to a millisecond, and calls the step after
+        other connections have had their turn; without ``in_turn``, steps are taken immediately.
         """
         super().__init__()
         self._context = context
@@ -56,8 +56,8 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._handshake_bytes = 0
         self._in_turn = in_turn
         self._waits = self._holds = self._is_cut = False
-        """Whether a step of the handshake waits for its turn; meanwhile, whether reading is paused, and
-        whether the peer's input has ended."""
+        """Whether a step of the handshake waits for its turn; whether reading is paused meanwhile; and
+        whether the peer's input has ended meanwhile."""
         self._transport: asyncio.Transport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
         self._reading = True
@@ -204,7 +204,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
     # --- inside --------------------------------------------------------------------------------------------
 
     def _take_step(self) -> None:
-        """Continue the handshake with the bytes received so far, at once or in turn."""
+        """Continue the handshake with the bytes received so far: now, or when it is this stream's turn."""
         if self._in_turn is None:
             self._shake_hands()
         elif not self._waits:
