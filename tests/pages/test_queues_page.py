@@ -37,7 +37,7 @@ async def test_names_are_folded_and_those_that_pile_up_come_first(site: Site, pa
     assert mail["In / out a min"] == "0.8 / 0.4"
     assert " · " in mail["Wait p50 · p95"]
     report = await cells(page, "report")
-    assert report["Taken by"] == "nobody"
+    assert report["Taken by"] == "no live worker"
     assert "no worker takes 1" in report["Name"]
     await check(page)
     await page.get_by_role("link", name="mail/", exact=True).click()
