@@ -48,13 +48,14 @@ ADDRESSES_PER_GRANT_MAX = 1_000
 cache is cleared."""
 
 NEVER_USED = Permission("", "", digest="0" * 64)
-"""Compared with a wrong token, so that the check takes as long as for a valid one."""
+"""A permission that no token has. Unknown tokens are compared with it, so that their check takes as long as
+for a valid token."""
 
 PROXIED_MAX = 1_000
 """Maximum number of cached users of the proxy; when it is reached, the cache is cleared."""
 
 LOCAL = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", "unix", ""})
-"""Loopback addresses in their most frequent forms."""
+"""Addresses of clients on this machine, in their most frequent forms; a shortcut of ``is_local``."""
 
 UNIX = "unix"
 """The address of clients on the unix socket."""
@@ -69,7 +70,7 @@ class Access:
         """Apply the settings; ``reachable`` is true if other machines can connect to the server."""
         self._clock = clock
         self.write: Write = lambda act, done: None
-        """Writes in a transaction and calls back after its commit."""
+        """Calls its first argument in a transaction, and its second one after the commit."""
         self._closed = reachable and not settings.insecure
         self._behind_proxy = settings.behind_proxy
         self._fronted = bool(settings.behind_proxy or settings.trusted_proxies or settings.public_hosts)
@@ -164,7 +165,7 @@ class Access:
         return self.by_token(token.strip(), address)
 
     def by_bearer(self, token: str, address: str, *, http: bool = False) -> Principal:
-        """Return the principal of a token, or of a client without one while none is needed."""
+        """Return the principal of a token; while no token is needed, the principal of any client."""
         return self.by_token(token, address) if self.on else self.visitor(address, http=http)
 
     def by_token(self, token: str, address: str) -> Principal:
@@ -215,7 +216,10 @@ class Access:
         return Principal(grant, address)
 
     def goes_on(self, caller: Principal) -> bool:
-        """Return True if the principal's token is still valid, and record its use; False without a token."""
+        """Return True, and record the use, if the principal has a token that is still valid.
+
+        A run token or a client without a token does not count.
+        """
         if not caller.grant.digest or caller.run is not None or not self._counts(caller.grant):
             return False
         self._note_used(caller.grant, caller.address)
@@ -321,7 +325,7 @@ class Access:
 
 
 def _grant(row: TokenRow, before: Permission | None) -> Permission:
-    """Return the permission of a token row, reusing the existing object if it is unchanged."""
+    """Return the permission of a token row: the object ``before`` if it would be the same."""
     names: list[str] = jsontext.parse(row.names)
     found = Permission(
         row.name, row.role, names, no_data=bool(row.no_data), expires=row.expires, digest=row.digest

@@ -342,8 +342,8 @@ class Batch:
     def _serve_job(self, work: PendingCommit, job: Job, *, alone: bool) -> None:
         """Give a job to the longest-waiting waiter that can take it.
 
-        If it is ``alone``, no other job became ready with it; then it is usually the only due one for its
-        waiters, and need not be found.
+        ``alone`` means that no other job became ready at the same time. Then it is usually the only due job
+        for its waiters, and is handed to one of them without a search.
         """
         groups = self._waiting.groups_for(job)
         if job.next_run > work.context.now_ms:
@@ -378,8 +378,8 @@ class Batch:
     ) -> None:
         """Serve the longest-waiting waiters of some groups until no group finds a job.
 
-        If they are served because a limit has free slots, stop as soon as the slots of pattern ``freed`` are
-        used.
+        If they are served because a limit has free slots, its pattern is ``freed``: stop as soon as these
+        slots are used.
         """
         queue = [(group.oldest().seq, group) for group in groups]
         heapify(queue)
@@ -412,7 +412,7 @@ class Batch:
     def _serve(self, work: PendingCommit, waiter: Waiter, only: Job | None = None) -> Answer | None:
         """Take a job for a waiter; return None if there is none.
 
-        ``only`` is the job if it is known to be the only one.
+        ``only`` is the job to take if it is known to be the only due one.
         """
         outcome: Outcome | None
         try:

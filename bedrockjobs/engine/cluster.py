@@ -1,4 +1,4 @@
-"""Cluster membership: a server's exchanges and notifications with the others that share its database.
+"""Cluster membership: a server's exchanges and notifications with the other servers of its database.
 
 Connection problems never block clients: a failed exchange is retried a second later, and the fallback poll
 finds what a lost notification would have reported.
@@ -33,10 +33,10 @@ from bedrockjobs.store.peers import PeerLink
 log = logging.getLogger(__name__)
 
 EXCHANGE_EVERY_S = 1.0
-"""Interval between exchanges of worker and server state; a notification reports stopped runs sooner."""
+"""Seconds between exchanges of worker and server state; a notification reports stopped runs sooner."""
 
 NOTIFICATIONS_MERGED_S = 0.002
-"""Seconds in which notifications are merged, as one per commit would cost more than it gains."""
+"""Seconds for which notifications are collected into one, as one per commit would cost more than it gains."""
 
 LEAVE_S_MAX = 1.5
 """Maximum seconds a stopping server takes to send its last changes, which normally takes milliseconds."""
@@ -154,7 +154,7 @@ class ClusterMember:
         if state.inbox:
             self._on_inbox()  # its notification was lost
         if state.lost:
-            self._on_due(None)  # it may have failed before it could notify the others
+            self._on_due(None)  # a lost server may have failed before it could notify the others
         if {server.name for server in state.servers} - known:
             self._left_ready(LeftReady([], anybody=True))  # the new server has missed earlier notifications
 
@@ -209,7 +209,7 @@ class ClusterMember:
     def _notify_soon(
         self, *, events: bool = False, runs: bool = False, clock: bool = False, access: bool = False
     ) -> None:
-        """Send a notification soon, unless there are no other servers."""
+        """Send a notification soon if there are other servers."""
         if self._left or len(self._workers.servers) <= 1:
             self._due, self._anybody, self._output = {}, False, set()
             return

@@ -100,7 +100,7 @@ class Shutdown:
     async def record_shutdown(self, do: Callable[[Callable[[], Step]], object]) -> None:
         """Record the time of shutdown; otherwise ticks since the last write would count as missed.
 
-        ``do`` runs a function that may yield to the event loop, then calls the step that it returns.
+        ``do`` runs a function that may yield to the event loop, then calls the function that it returns.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -148,9 +148,10 @@ class Dispatcher:
         self._batch = Batch(engine, self._waiting, clock, settings, workers, listeners, self._maintenance)
         self._gathered: deque[Submission] = deque()
         self._many = ManyNames(NAMES_PER_SHARED_COMMIT_MAX if engine.shared else NAMES_PER_COMMIT_MAX)
-        self._again = deque[list[Submission]]()  # failed transactions, to be retried in careful mode
+        self._again = deque[list[Submission]]()  # failed transactions, to be retried command by command
         self._open = self._scheduled = self._draining = self._broken = False
-        self._some_gone = self._some_many = False  # whether queued commands may be abandoned, or ask for many
+        # Whether the client of some queued command may be gone; whether one may ask for many names.
+        self._some_gone = self._some_many = False
         self._rested = False  # whether nothing was due when the alarm was set last
         self._look_outside = False  # whether to check if another process changed the database
         self._ending = Shutdown(engine, clock)
@@ -246,7 +247,7 @@ class Dispatcher:
         self._shares.add(token)
 
     def _would_wait(self) -> bool:
-        """Return whether a lookup would wait for other work: else it is cheapest in the writer's caches."""
+        """Return whether a lookup would wait for other work of the writer; if not, its caches are fastest."""
         if self._gathered and not self._open:
             before = self._gathered[-1]
             return before.internal or not before.template.by_id
@@ -254,7 +255,7 @@ class Dispatcher:
         return bool(busy) and not self._outage.is_active
 
     def _looked_up(self, outcomes: list[tuple[Submission, Outcome]]) -> None:
-        """Deliver what was read in parallel to the writer."""
+        """Deliver the outcomes of lookups that were read in parallel to the writer."""
         self.commands += len(outcomes)
         self._deliver(outcomes)
 
@@ -300,7 +301,7 @@ class Dispatcher:
         return moment_of(min(found)) if found else None
 
     async def settle(self) -> bool:
-        """Execute everything that is due or queued; return True if no work is left to another server."""
+        """Execute everything that is due or queued; return False if another server still has work to do."""
         self._wake()
         await self._ending.until_idle(self._busy_with)
         return not self._maintenance.is_behind()
@@ -315,7 +316,7 @@ class Dispatcher:
         self._answer(self._waiting.everyone())
 
     async def end(self) -> None:
-        """Requeue jobs whose replies could not be delivered, stop the commit thread, and sign off.
+        """Requeue jobs whose replies could not be delivered, stop the commit thread, and record the shutdown.
 
         Call it after ``drain``, when the connections are closed: only then it is known which replies were not
         sent.
@@ -327,7 +328,7 @@ class Dispatcher:
             await self._ending.record_shutdown(lambda work: self._follow(self._slices.start(work)))
 
     def _busy_with(self) -> object:
-        """Return a true value if there is work that can still be done."""
+        """Return a true value if any work is open or queued and can still be done."""
         queued = self._gathered or self._many.waiting or self._again
         left = self._open or queued or self._later or self._lookups
         return left and not (self._broken or self._outage.is_final)
@@ -388,14 +389,14 @@ class Dispatcher:
         self._some_gone = self._some_many = True
 
     def _follow(self, step: Step | None) -> None:
-        """Call the step after a transaction; if the transaction yielded, resume it when it is ready."""
+        """Call the step that follows a transaction; if it is None, the transaction has yielded: resume it."""
         if step is None:
             self._slices.call_when_ready(lambda: self._follow(self._slices.resume()), self._loop.call_soon)
         else:
             step()
 
     def _transaction(self, submissions: list[Submission], *, careful: bool) -> Step:
-        """Execute a transaction up to its commit; return the next step."""
+        """Execute a transaction up to its commit; return the step that commits or ends it."""
         try:
             try:
                 unit = self._engine.begin(self._batch.plans(submissions) if self._engine.shared else ())

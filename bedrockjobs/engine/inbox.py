@@ -1,4 +1,4 @@
-"""Takes in what applications created in their own transactions, as soon as a server hears of it."""
+"""Takes in the jobs that applications created in transactions of their own, soon after these commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Submit = Callable[[TakeIn, Callable[[Outcome], bool]], Submission]
 class Inbox:
     """Reads the inbox of a database, and has its jobs created until it is empty.
 
-    All servers of a database do so at once; a row that another server has locked is left to it.
+    All servers of a database do this at the same time; each skips the rows that another one has locked.
     """
 
     def __init__(self, read: Callable[[], Awaitable[Sequence[InboxRow]]], submit: Submit) -> None:
@@ -43,7 +43,7 @@ class Inbox:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def close(self) -> None:
-        """Stop; what is left in the inbox is for another server, or the next one."""
+        """Stop; rows that are left in the inbox are taken in by another server, or after the next start."""
         self._closed, self._wanted = True, False
         if self._later is not None:
             self._later.cancel()
@@ -64,9 +64,9 @@ class Inbox:
                 log.warning("jobs wait in the inbox: %s", error)
 
     async def _take_in(self, rows: Sequence[InboxRow]) -> bool:
-        """Take rows in; if that fails, each by itself, so that none is held up by another.
+        """Take rows in together; if that fails, one by one, so that one row does not hold up the others.
 
-        Return whether to look again at once.
+        Return whether to read the inbox again immediately.
         """
         if await self._done(TakeIn(rows=list(rows), postponed=[])) is None:
             return True

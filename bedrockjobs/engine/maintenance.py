@@ -37,16 +37,16 @@ class Minutes(Protocol):
     """The counters of the current minute, and those of earlier ones that are not yet written."""
 
     def to_write(self, minute: str) -> Sequence[tuple[Any, ...]]:
-        """Return some rows of the table ``stats`` to be written when ``minute`` has begun."""
+        """Return rows of the table ``stats`` to write now that ``minute`` has begun, perhaps not all."""
 
     def begin_minute(self, minute: str, written: int) -> None:
-        """Count ``minute`` from now on, if it is not the current one; drop the first rows, now written."""
+        """Make ``minute`` the current minute; drop the first ``written`` rows, since they are stored now."""
 
 
 log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 100
-"""Maximum overdue jobs that one transaction handles, so that it stays short."""
+"""Maximum number of overdue jobs that one transaction handles, so that it stays short."""
 
 CLEAN_EVERY = timedelta(hours=1)
 """Interval between two retention runs."""
@@ -55,17 +55,22 @@ RULES_EVERY = timedelta(days=1)
 """Interval between checks whether time zone rules have changed, which happens a few times a year."""
 
 SETTLE_S = 15.0
-"""Seconds for workers to reconnect after a restart before broadcast schedules fire; over HEARTBEAT_S."""
+"""Seconds that workers have to reconnect after a restart before broadcast schedules fire: more than
+HEARTBEAT_S."""
 
 JUMP_S = 60.0
-"""Minimum clock change that is reported and after which schedules are planned again; NTP corrects less."""
+"""Minimum change of the clock, in seconds, that is reported and for which schedules are planned again; NTP
+corrects the clock by less."""
 
 TRY_AGAIN_S = 2.0
 """Seconds before the first retry of a failed task; doubled with each failure."""
 
 
 class Done:
-    """What a transaction did, to be applied to the state in memory after the commit: usually nothing."""
+    """What maintenance did in a transaction, to be applied to the state in memory after the commit.
+
+    Usually nothing.
+    """
 
     started: bool = False
     worker_events: int = 0
@@ -84,7 +89,7 @@ class Done:
     set_back: tuple[str, list[int]] | None = None
     """The time before the clock was set back, and the jobs to plan again."""
     planned: int = 0
-    """How many of these jobs were planned again."""
+    """How many of the jobs that were to be planned again have been."""
 
 
 class Maintenance:
@@ -97,7 +102,7 @@ class Maintenance:
         self._minutes = minutes
         self._minute = ""
         self._all_written = True
-        """Whether there are no counters to write until the next minute."""
+        """Whether all counters of earlier minutes are written."""
         self._clock = clock
         self.since = timestamp_ms(clock.now())
         """When this server started."""
@@ -120,9 +125,9 @@ class Maintenance:
         self._quiet_until = -inf
         """Until when there is nothing to do, in monotonic seconds, unless ``_due_times`` changes."""
         self._due_times_before: tuple[object, ...] = ()
-        """The result of ``_due_times`` when that was determined."""
+        """The result of ``_due_times`` when ``_quiet_until`` was determined."""
         self._written = False
-        """Whether a transaction has committed since then."""
+        """Whether a transaction has committed since ``_quiet_until`` was last checked."""
         self._more = False
         """Whether more is overdue than one transaction handles."""
         self._ahead_s = clock.ahead_s()
@@ -139,7 +144,7 @@ class Maintenance:
         return self.sleep_s() <= 0
 
     def as_before(self) -> bool:
-        """Return True if nothing is due, and nothing changed since ``sleep_s`` was asked."""
+        """Return True if nothing is due, and the result of the last ``sleep_s`` still holds."""
         if self._workers.pending_events or self._to_plan or not self._started or self._clock_moved_s():
             return False
         if self._due_times() != self._due_times_before or self._quiet_until <= self._clock.monotonic():
@@ -547,6 +552,6 @@ class SharedMaintenance(Maintenance):
 
 
 def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, clock: Clock) -> Maintenance:
-    """Return the maintenance loop: single-server or clustered."""
+    """Return the maintenance for the engine: of a single server, or shared with other servers."""
     kind = SharedMaintenance if engine.shared else Maintenance
     return kind(engine, workers, minutes, clock)

@@ -18,7 +18,7 @@ from bedrockjobs.job.rows import Job, RunGiven, RunRow, WorkflowJobRow
 def render(row: Job, more: dict[str, str] | None = None) -> str:
     """Return a job as JSON text with sorted keys; ``more`` holds further members as JSON text.
 
-    Differs from Bedrock: it returns names like ``1234567`` or ``null`` as bare numbers and words.
+    Differs from Bedrock: Bedrock returns names like ``1234567`` or ``null`` as bare numbers and words.
     """
     if not more and not row.parent_job_id:
         return (
@@ -84,7 +84,7 @@ def without_data(text: str) -> str:
 
 
 NOT_SHOWN = "not shown"
-"""Replaces an error whose kind cannot be separated from output of the command."""
+"""Replaces an error if its kind cannot be told apart from text that the command printed."""
 
 _HOW_IT_ENDED = re.compile(
     r"(timed out after [0-9.]+ s \()?([Ee]xit status [0-9]+|SIG[A-Z0-9]+|signal [0-9]+)\)?"
@@ -199,7 +199,7 @@ def render_kept(run: RunRow, run_input: RunGiven, also: dict[str, str]) -> str:
 
 
 def render_ended(its: WorkflowJobRow, result: str) -> str:
-    """Return a job that only its workflow still knows, as QueryJob shows it."""
+    """Return a job whose only record is in its workflow, as QueryJob shows it."""
     row = Job(
         its.started[:SECONDS] or its.ended[:SECONDS],
         its.job_id,

@@ -36,14 +36,14 @@ async def outcome_of(submit: Callable[[Deliver], object]) -> Outcome:
 
 
 RETRIES_AT_ONCE = 2
-"""How often a take is retried without a pause."""
+"""Number of retries of a take before the first pause."""
 
 RETRY_S = 0.00025
-"""Base of the backoff: the first pause is 2 ms and each next one twice as long. The server that locked a job
-may get no CPU for a while; ten transactions of another take milliseconds."""
+"""Base of the backoff in seconds: the first pause is 2 ms, each further one twice as long. Retries without
+pauses would all fail within milliseconds, while the server that locked a job may get no CPU for longer."""
 
 RETRY_S_MAX = 0.25
-"""Maximum pause: short compared with the time for which the jobs have been locked by then."""
+"""Maximum pause in seconds: short compared with the time for which the jobs have been locked by then."""
 
 
 class Submission:
@@ -53,13 +53,13 @@ class Submission:
     internal = False
     """Whether it is work of the server itself, without a command."""
     prepared: Prepared | None = None
-    """The prepared request, if it is cached."""
+    """The prepared request that it shares with similar ones, if it is cached."""
     value: Any = None
-    """The value of its open field."""
+    """The value of the field in which it differs from them (its open field)."""
     caller: Principal | None = None
     """The principal, if the command depends on it."""
     by = ""
-    """The name of the token."""
+    """The name of the client's token; empty without one."""
     waiter: Waiter | None = None
     gone = False
     """Whether the client has disconnected or cancelled its wait."""
@@ -67,12 +67,13 @@ class Submission:
     """Whether its client awaits no earlier reply and has sent nothing after it, so that a read may overtake
     the commands of others."""
     overtakes = False
-    """Whether it is read in parallel to the writer; later commands of its client wait for the reply."""
+    """Whether it is read beside the writer's transactions; its client's later commands wait for the reply."""
     tries = 0
+    """Number of failed attempts."""
     paused_s = 0.0
-    """Sum of the pauses between these tries."""
+    """Sum of the pauses between the attempts, in seconds."""
     many = 0
-    """Number of names asked for if it is large enough for the separate queue, else 0."""
+    """Number of names that it asks for if over NAMES_AT_ONCE, which puts it into a separate queue; else 0."""
     template: Command[Any]
     """The command, perhaps without the value of its open field; not set for internal work."""
     _command: Command[Any] | None = None
@@ -93,7 +94,7 @@ class Submission:
         return True
 
     def parked(self) -> None:
-        """Note that the command waits: it is not executed again, only its reply is outstanding."""
+        """Take notice that the command now waits for a job: it was executed, but its reply is outstanding."""
 
     def may_retry(self, limit_s: float) -> bool:
         """Count a take that found only locked rows; return True unless the pauses exceed ``limit_s``."""
@@ -141,7 +142,7 @@ class DelayedTakes:
         return bool(self._some)
 
     def add(self, some: Sequence[Submission]) -> None:
-        """Schedule the retry of some takes."""
+        """Schedule the retry of each of these takes, after its pause."""
         for one in some:
             self._some[one] = asyncio.get_running_loop().call_later(one.pause_s, self._resend, one)
 
@@ -176,7 +177,7 @@ class RequeueUndelivered(Submission):
 
 
 class InternalCommand(CallbackSubmission):
-    """A write of the server itself; no client waits for it, and a failure is not reported."""
+    """A write of the server itself; no client waits for it or learns of its failure."""
 
     internal = True
 

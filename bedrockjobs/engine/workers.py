@@ -103,16 +103,17 @@ LISTED_MAX = 100
 them each time."""
 
 LISTED_A_TURN_BYTES = 256 * 1024
-"""Bytes of a worker list rendered before the event loop gets a turn: some milliseconds."""
+"""Number of bytes of a worker list after which the event loop gets a turn: they take some milliseconds."""
 
 EVENTS_RESUME_S = 60.0
-"""Interval after which events about single workers resume once there were too many of them."""
+"""Seconds after which events about single workers resume once there were too many of them."""
 
 FEW = 1_000
-"""Up to this number of workers and runs, scans happen as soon as one may have expired."""
+"""Maximum number of workers and runs that are scanned as soon as one may have expired; if there are more,
+scans have a minimum interval."""
 
 BEATS_PER_LEASE = 3
-"""A waiting heartbeat is answered after this fraction of a lease, so that one lost heartbeat costs no run."""
+"""A waiting heartbeat is answered after a third of a lease, so that one lost heartbeat costs no run."""
 
 
 @dataclass(slots=True)
@@ -161,7 +162,7 @@ class Worker:
     served: bool = False
     """Whether it ever got a job."""
     size: int = 0
-    """The memory it was last charged to the budget, in bytes."""
+    """The memory in bytes with which it counts in the budget."""
 
     @property
     def names(self) -> list[str]:
@@ -176,7 +177,7 @@ class Worker:
         return None if self.elsewhere else self.by
 
     def measured(self) -> int:
-        """Return the memory it takes now, as the budget counts it."""
+        """Return the memory that it takes now, in bytes as the budget counts them."""
         texts = (self.name, self.host, self.version, *(text for names in self.asked for text in names))
         patterns = len(texts) - 3
         return WORKER_BYTES + PATTERN_BYTES * patterns + sum(map(getsizeof, texts))
@@ -203,7 +204,7 @@ class Share:
 
     def __init__(self) -> None:
         self.unserved: OrderedDict[str, None] = OrderedDict()
-        """Those that never got a job, with the disconnected ones first."""
+        """The workers that never got a job, with the disconnected ones first."""
         self.served: OrderedDict[str, None] = OrderedDict()
         self.size = 0
         """The memory of these workers in bytes."""
@@ -483,7 +484,7 @@ class WorkerRegistry:
 
     @staticmethod
     def _drop_asked(worker: Worker, now_s: float) -> bool:
-        """Drop expired requests of a worker, and the oldest if there are too many; return True if any was."""
+        """Drop expired requests of a worker, and the oldest of too many; return True if any was dropped."""
         before = len(worker.asked)
         worker.asked = {names: end for names, end in worker.asked.items() if end > now_s}
         while len(worker.asked) > ASKED_PER_WORKER_MAX:
@@ -669,7 +670,7 @@ class WorkerRegistry:
     # --- heartbeats --------------------------------------------------------------------------------------
 
     async def heartbeat(self, command: Heartbeat, by: str = "") -> str:
-        """Renew leases and return the runs to stop; a waiting command returns early if there are new ones.
+        """Renew leases and return the runs to stop; a waiting command returns early if a new run must stop.
 
         ``by`` is the name of the token that sends it.
         """
@@ -695,9 +696,9 @@ class WorkerRegistry:
         return self._answer(command)
 
     def heartbeat_at_once(self, command: Heartbeat, by: str = "") -> str | None:
-        """Do the same for a heartbeat that neither waits nor has an unknown run; return None for any other.
+        """Do what ``heartbeat`` does if the command neither waits nor names an unknown run; else return None.
 
-        A task would need two more turns of a busy event loop.
+        This saves a task, which needs two more turns of a busy event loop.
         """
         if command.waiting or any(run_id not in self.runs for run_id in command.run_ids):
             return None
@@ -801,11 +802,11 @@ class SharedWorkers(WorkerRegistry):
         """Show dates of ``clock``; ``lease_clock`` is the same on all servers."""
         super().__init__(clock, lease_clock)
         self.add_runs: Callable[[], Any] = lambda: asyncio.sleep(0)
-        """Awaits an exchange with the other servers that publishes new runs."""
+        """Awaits an exchange with the other servers, which makes their new runs known here."""
         self.exchange_soon: Callable[[], object] = lambda: None
         """Schedules an exchange soon."""
         self._own: dict[str, float] = {}
-        """The workers connected to this server, each with the time until which the others count it as
+        """The workers connected to this server, each with the time until which other servers count it as
         alive."""
         self._met: dict[str, None] = {}
         self._parted: dict[str, str] = {}
@@ -814,7 +815,7 @@ class SharedWorkers(WorkerRegistry):
         self._known: frozenset[int] = frozenset()
         """The runs that were known at the start of the current exchange."""
         self._over: set[int] = set()
-        """The runs that have ended since then."""
+        """The runs that have ended since the start of the current exchange."""
         self._later: dict[int, float] = {}
         """Runs that could not be ended, each with the time of the next attempt."""
 
@@ -825,7 +826,7 @@ class SharedWorkers(WorkerRegistry):
             self._own[worker.name] = -inf
             self.exchange_soon()
         self._met[worker.name] = None
-        if self._parted.get(worker.name) == worker.by:  # otherwise one of another token has left
+        if self._parted.get(worker.name) == worker.by:  # otherwise another token's worker has left
             del self._parted[worker.name]
 
     def remove_worker(self, name: str) -> None:
@@ -844,7 +845,7 @@ class SharedWorkers(WorkerRegistry):
         """Let the other servers remove a worker with the next exchange."""
         self._met.pop(worker.name, None)
         self._own.pop(worker.name, None)
-        if len(self._parted) < WORKERS_MAX:  # otherwise the others remove it after a lease
+        if len(self._parted) < WORKERS_MAX:  # otherwise other servers remove it after a lease
             self._parted[worker.name] = worker.by or ""
 
     def _add_event(self, kind: str, worker: Worker) -> None:
@@ -888,7 +889,7 @@ class SharedWorkers(WorkerRegistry):
 
         Only a limited number of workers is reported at a time; if there are more, another exchange follows
         soon. A worker that waits for a long time is reported repeatedly, like one that sends heartbeats, so
-        that the others remove it soon after it or this server fails.
+        that other servers remove it soon after the worker or this server fails.
         """
         now_s = self._leases.monotonic()
         for name, known_until in list(self._own.items()):
@@ -939,7 +940,7 @@ class SharedWorkers(WorkerRegistry):
         )
 
     def apply_exchange(self, state: PeerState) -> None:
-        """Apply the state that all servers know, and complete the exchange."""
+        """Apply the state of all servers that an exchange returned, and complete the exchange."""
         self.servers = state.servers
         for row in state.workers:
             if row.name not in self._parted:

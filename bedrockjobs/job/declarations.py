@@ -1,4 +1,4 @@
-"""Records which versions of a source's schedules live workers declare, and when other schedules last were.
+"""Records which versions of a source's schedules live workers declare, and when they ceased to be declared.
 
 During a rolling restart, workers of several versions of one module run side by side. Each set of schedules
 that a worker declares is a version. A newer version outranks an older one while one of its workers is alive,
@@ -74,7 +74,7 @@ class Declarations:
         self._versions[place] = Version(digest, frozenset(names), workers)
 
     def add_undeclared(self, names: Iterable[str], now: str) -> frozenset[str]:
-        """Record existing schedules that no version declares as undeclared since now; return them."""
+        """Record that those of ``names`` in no version are undeclared since ``now``; return them."""
         strangers = frozenset(names).difference(*(version.names for version in self._versions))
         if strangers:
             known = [version for version in self._versions if version.digest != UNKNOWN]
@@ -95,7 +95,7 @@ class Declarations:
         return max((version.gone for version in self._versions if name in version.names), default="")
 
     def just_gone(self) -> frozenset[str]:
-        """Return the names of versions that lost their last worker since they were loaded."""
+        """Return the names of the versions that lost their last worker after this object was loaded."""
         gone = (version for version in self._versions if version.gone and version.digest not in self._before)
         return frozenset[str]().union(*(version.names for version in gone))
 

@@ -13,35 +13,36 @@ from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.job.rows import RuleRow
 
 CLAIM_S = 60
-"""Time that a server has to send a message it claimed, twice the length of an attempt; then another may."""
+"""Seconds that a server has to send a message it claimed: twice the longest attempt. After that, another
+server may claim the message."""
 
 FIRST_PAUSE_S = 10
-"""Delay after a failed attempt; doubled each time."""
+"""Seconds between the first failed attempt and the next; doubled after each further failure."""
 
 LONGEST_PAUSE_S = 900
-"""Maximum retry delay, so that a recovered endpoint is notified within an hour."""
+"""Maximum retry delay in seconds, so that a recovered endpoint is notified within an hour."""
 
 GIVE_UP_S = 86_400
-"""Time for which a message is retried. Then it is lost, which is counted and recorded as an event, and the
-next one is sent."""
+"""Seconds for which a message is retried. Then it is lost: this is counted and recorded as an event, and the
+next message is sent."""
 
 ERROR_CHARS_KEPT = 500
-"""Length of the stored error of an attempt: its beginning has the cause."""
+"""Maximum characters stored of the error of an attempt, whose beginning has the cause."""
 
 
 class Delivery(NamedTuple):
     """Progress of a rule's messages. Timestamps are as in the tables, empty: never."""
 
     up_to: int = 0
-    """The last event of the message in progress; none if 0 or before the cursor."""
+    """The last event in the message in progress; there is no message if this is 0 or at most the cursor."""
     sender: str = ""
-    """The server that sends it."""
+    """The server that sends the message."""
     sender_until: str = ""
-    """When another server may take it over."""
+    """When another server may take over the message."""
     tries: int = 0
-    """Number of failed attempts."""
+    """Number of failed attempts to send the message."""
     since: str = ""
-    """When it was first attempted."""
+    """When the message was first attempted."""
     next_try: str = ""
     last_sent: str = ""
     last_error: str = ""
@@ -63,7 +64,7 @@ class Delivery(NamedTuple):
         return self._replace(up_to=up_to, sender=sender, sender_until=until, since=self.since or now)
 
     def claimed_by_another(self, sender: str, now: str) -> bool:
-        """Return whether another server than ``sender`` still has time to send its message."""
+        """Return whether a server other than ``sender`` still has time to send the message it claimed."""
         return self.sender not in ("", sender) and self.sender_until > now
 
     def arrived(self, now: str, missed: str = "") -> Delivery:

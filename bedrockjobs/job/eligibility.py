@@ -6,12 +6,12 @@ The readiness of a queued job is the first of these that applies:
 - ``paused``: a pause covers its name, and it was not triggered.
 - ``later``: its nextRun is in the future. Schedules on all hosts always count as later: no worker takes them,
   the server creates jobs from them.
-- ``blocked``: a running job holds its lock, or as many as may run at once have its concurrency key.
+- ``blocked``: a running job holds its lock, or the maximum number of jobs with its concurrency key run.
 - ``ready``: a worker that asks for it gets it, now or after the jobs before it.
 
-``EligibleWorkers`` answers separately whether such a worker exists. A RUNQUEUED job runs until its nextRun,
-and is then queued like any other. The overview, the metrics, ``top``, ``doctor`` and ExplainJob all use this
-module.
+``EligibleWorkers`` answers separately whether a worker that asks for it exists. A RUNQUEUED job runs until
+its nextRun, and is then queued like any other. The overview, the metrics, ``top``, ``doctor`` and ExplainJob
+all use this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bedrockjobs.job.rows import (
 Readiness = Literal["ready", "later", "paused", "blocked", "mocked"]
 
 WORKERS_NAMED_MAX = 3
-"""Workers named in a sentence; further ones are counted."""
+"""Maximum number of workers that a message names; further ones are counted."""
 
 
 class Pauses:
@@ -58,13 +58,13 @@ class Pauses:
 
 
 class LockHolders(NamedTuple):
-    """The running jobs that hold a lock, which is also that of a concurrency key."""
+    """The running jobs that hold one lock, or have one concurrency key."""
 
     running: int
     first: int
-    """The lowest jobID."""
+    """The lowest jobID among them."""
     slots: int
-    """How many of them may run at once, as the first one says."""
+    """How many such jobs may run at once, by the options of the job ``first``."""
 
 
 def lock_holder(lane: str, holders: Mapping[str, LockHolders]) -> int | None:
@@ -97,7 +97,7 @@ class Requirements(NamedTuple):
 
 
 def need_of(lane: str) -> Requirements:
-    """Return the worker requirements of the jobs in a lane; unknown for schedules on all hosts."""
+    """Return the worker requirements of the jobs in a lane; empty for schedules on all hosts."""
     parts = parse_lane(lane)
     return Requirements(parts.own, parts.worker)
 
@@ -111,7 +111,7 @@ class Drain(NamedTuple):
 
 
 class WorkerCapabilities(Protocol):
-    """The attributes of a live worker that decide which jobs it takes."""
+    """The attributes of a live worker that decide which jobs it takes; a ``quiet`` one takes none."""
 
     quiet: bool
 
@@ -247,7 +247,7 @@ class EligibleWorkers:
 
     @property
     def count_active(self) -> int:
-        """Return how many are neither drained nor quiet."""
+        """Return the number of live workers that are neither drained nor quiet."""
         return sum(not self.held_back(worker) for worker in self._workers.values())
 
     def names_for(self, name: str, need: Requirements) -> frozenset[str]:
@@ -319,7 +319,7 @@ class EligibleWorkers:
 
 
 PING_GRACE_S_DEFAULT = 300
-"""Default time that a ping may be late: the usual duration of a nightly crontab job."""
+"""Default number of seconds that a ping may be late: the usual duration of a nightly crontab job."""
 
 
 def placed(job: Job, now: str = "") -> Job:
@@ -339,7 +339,7 @@ def placed(job: Job, now: str = "") -> Job:
 
 
 def placed_if_waiting(before: Job, changed: Job) -> Job:
-    """Return a changed job, placed again: a waiting one completely, one in progress with its old expiry."""
+    """Return a changed job with its lane derived again, and also its expiry if it waits."""
     there = placed(changed)
     waits = changed.state in ("QUEUED", "PAUSED")
     return there if waits else changed._replace(lane=there.lane, expires=before.expires)

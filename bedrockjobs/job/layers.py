@@ -11,7 +11,7 @@ ENDED_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
 
 
 class TimedJob(NamedTuple):
-    """What the critical path needs to know of a job."""
+    """A job of a workflow, as the critical path needs it; its times are timestamps, empty until then."""
 
     after: Collection[str]
     waits: int
@@ -21,9 +21,10 @@ class TimedJob(NamedTuple):
 
 
 def layers(after: Mapping[str, Collection[str]]) -> dict[str, int]:
-    """Return the layer of each ref, from 0: one more than the highest of those before it.
+    """Return the layer of each job by ref: 0, or one more than the highest layer among the jobs before it.
 
-    Refs that are not in the workflow, because the token may not see them, count as ended.
+    ``after`` has, for each ref, the refs of the jobs before it. Refs that are not among its keys, because the
+    token may not see these jobs, count as ended.
     """
     waits = {ref: sum(before in after for before in refs) for ref, refs in after.items()}
     behind: dict[str, list[str]] = {}
@@ -43,10 +44,11 @@ def layers(after: Mapping[str, Collection[str]]) -> dict[str, int]:
 
 
 def critical_path(steps: Mapping[str, TimedJob], now: str) -> list[str]:
-    """Return the refs of the chain of jobs that took until the end, or until ``now``, first to last.
+    """Return the refs of the chain of jobs that determined when the workflow ended, first to last.
 
-    It goes back from the job that ended last to the one before it that ended last, and so on. Jobs that
-    wait, and those that were cancelled before they began, are not part of it.
+    The chain goes back from the job that ended last to that one of the jobs before it which ended last, and
+    so on; a job that still runs counts as ending ``now``. Jobs that wait, and jobs that were cancelled before
+    they began, are not part of it.
     """
 
     def last(refs: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """The life cycle of a job: its states and the transitions between them. Pure functions.
 
 ``ARROWS`` is the complete life cycle, and nothing else sets a state: ``move`` selects the arrow by event and
-facts, and refuses what the table does not contain. The diagram in the documentation is generated from it, and
-the randomized tests check every change of state in the database against it.
+facts, and raises NotAnArrow if there is none. The diagram in the documentation is generated from ``ARROWS``,
+and the randomized tests check every change of state in the database against it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GONE = "(deleted)"
 """The state before a job is created and after its row is deleted."""
 
 WORKING = frozenset({"RUNNING", "RUNQUEUED"})
-"""A worker has the job; RUNQUEUED is handed out again unless it ends before its retryAfter."""
+"""States of a job that a worker has; a RUNQUEUED one is handed out again unless it ends within retryAfter."""
 
 KEPT: State = "FINISHED"
 """The displayed state of a successful job whose row is deleted and which is kept as a run."""
@@ -27,7 +27,7 @@ PENDING = frozenset({"QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"})
 """Children in these states keep their parent waiting."""
 
 ENDED = frozenset({"FINISHED", "CANCELLED"})
-"""Children in these states are reported to the parent and deleted at its next Finish or Retry."""
+"""Children in these states are reported to the parent, and deleted when it is next finished or retried."""
 
 Transition = Literal[
     "create",
@@ -75,7 +75,7 @@ Fact = Literal[
 
 
 class Arrow(NamedTuple):
-    """A transition; of several for one event, the first whose ``when`` holds is followed."""
+    """A transition; if an event has several in a state, the first one whose ``when`` holds is followed."""
 
     to: str
     when: Fact | None = None
@@ -142,9 +142,9 @@ ARROWS: dict[Transition, dict[str, tuple[Arrow, ...]]] = {
     "child failed": {"PAUSED": _FAILS},
     # Its end has been reported to its parent.
     "report": {"FINISHED": _GONE, "CANCELLED": _GONE},
-    # Those before it in its workflow have ended.
+    # All jobs before it in its workflow have ended.
     "its turn": {"PAUSED": _QUEUED},
-    # One of them failed or was cancelled.
+    # A job before it in its workflow failed or was cancelled.
     "one before fails": {"PAUSED": _CANCELLED},
     # RetryWorkflow starts it again.
     "workflow retries": dict.fromkeys(
@@ -183,16 +183,15 @@ def waits_to_start(job: Job) -> bool:
     return job.state == "QUEUED" or (job.state == "PAUSED" and job.parent_job_id != 0)
 
 
-# Fast paths for plain jobs.
-#
-# They follow the same arrows with less work; a test compares the resulting rows.
+# Fast paths for plain jobs (``rows.is_plain``): the statements of these transitions do not consult
+# ``ARROWS``. A test checks that they write the same rows.
 
 QUICK_CREATE: tuple[Transition, str, str] = ("create", GONE, "QUEUED")
-"""The transition of ``Unit.insert`` for plain jobs, which binds fewer columns."""
+"""``Unit.insert`` binds fewer columns for a plain job: the others have their defaults."""
 
 QUICK_TAKE: tuple[Transition, str, str] = ("take", "QUEUED", "RUNNING")
 """``Unit.claim`` writes only lastRun, attempt and runID; its statement contains RUNNING. A job handed
-directly to a waiter takes both of these steps at once and is inserted as RUNNING (``handlers/create.py``)."""
+directly to a waiter is created and taken in one step: it is inserted as RUNNING (``handlers/create.py``)."""
 
 QUICK_FINISH: tuple[Transition, str, str] = ("finish", "RUNNING", GONE)
 """``Unit.delete_plain`` deletes the row in one statement, which checks for RUNNING itself."""

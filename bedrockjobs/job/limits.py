@@ -15,7 +15,7 @@ AT_LIMIT = "(limit)"
 """Author of the pause of a name that has reached its limit of running jobs or of starts."""
 
 NEXT_START = "next start by"
-"""Beginning of the reason of such a pause if its next start is limited by a rate, which follows."""
+"""Beginning of the reason of a pause by ``AT_LIMIT`` if a rate delays the next start; then comes the rate."""
 
 
 class Limit(NamedTuple):
@@ -24,28 +24,28 @@ class Limit(NamedTuple):
     pattern: str
     """GLOB pattern."""
     queued: int
-    """Jobs that may be queued, including those for later."""
+    """Maximum number of queued jobs, including those that are due later."""
     per_second: int
-    """Jobs that may be created per second, also the size of a burst."""
+    """Maximum number of jobs created per second; as many may be created in one burst."""
     running: int
-    """Runs that may be in progress at once."""
+    """Maximum number of runs in progress at the same time."""
     by: str
     since: str
     starts: str = ""
-    """Rate at which jobs may be started, like ``100/1m``; empty: any."""
+    """Maximum rate at which jobs are started, like ``100/1m`` (100 a minute); empty: no limit."""
     burst: int = 0
-    """Starts at once after a time without any; 0: as many as in the period of ``starts``."""
+    """Maximum number of starts in a burst, after a time without starts; 0: the number in ``starts``."""
     each_key: str = ""
-    """The pattern as a regular expression, for SQL, if ``running`` counts each concurrency key on its own."""
+    """The pattern as a regular expression for SQL if ``running`` applies to each key, else empty."""
 
     @property
     def per_key(self) -> bool:
-        """Return whether ``running`` counts each concurrency key on its own."""
+        """Return whether ``running`` applies to the runs of each concurrency key, not to all together."""
         return bool(self.each_key)
 
     @property
     def together(self) -> int:
-        """Return how many runs may be in progress at once, whatever their key; 0 is no limit."""
+        """Return how many runs may be in progress at once, all keys together; 0 is no limit."""
         return 0 if self.per_key else self.running
 
 
@@ -55,7 +55,7 @@ def slots_of(job: Job, limits: Sequence[Limit]) -> int:
 
 
 def slots_by(name: str, options: Options, limits: Sequence[Limit]) -> int:
-    """Return how many jobs with the lock or the key of such options may run at once."""
+    """Return how many jobs with the lock or the concurrency key in ``options`` may run at once."""
     if not options.concurrency_key:
         return 1
     most = [each.running for each in limits if each.per_key and glob(name, each.pattern)]
@@ -67,12 +67,13 @@ def per_key(limits: Sequence[Limit]) -> list[tuple[str, int]]:
     return [(each.pattern, each.running) for each in limits if each.per_key]
 
 
-# A token bucket as one number: the time at which all starts so far would have been made at an even pace. Each
-# start moves it on by one pace, and it may be ahead of the clock by the burst.
+# A token bucket, stored as one number ``paced``: the time, in seconds, at which all starts so far would have
+# been made at an even pace. Each start adds the time between two starts at that pace; ``paced`` may be ahead
+# of the clock by as many of them as a burst has starts.
 
 
 def next_start(limit: Limit, paced: float) -> float:
-    """Return when the next start may be, in seconds."""
+    """Return the earliest time of the next start, in seconds like ``paced``."""
     pace, burst = _pace_and_burst(limit)
     return paced - (burst - 1) * pace
 
@@ -111,11 +112,11 @@ def text_of_limits(limits: Sequence[Limit]) -> str:
 RetentionKind = Literal[
     "runs", "runs_bytes", "output", "output_bytes", "events", "ticks", "events_bytes", "ticks_bytes"
 ]
-"""What has a retention: times in seconds, except for sizes in bytes."""
+"""What has a retention: a size in bytes if the name ends in ``bytes``, else a time in seconds."""
 
 
 class Retention(NamedTuple):
-    """Retention for the names that match a pattern; None: by another pattern or the default."""
+    """Retention for the names that match a pattern; None: another pattern or the default applies."""
 
     pattern: str
     """GLOB pattern."""
@@ -128,7 +129,7 @@ class Retention(NamedTuple):
     output: int | None = None
     """Seconds the output of a run is kept after its end."""
     output_bytes: int | None = None
-    """Output kept of one run."""
+    """Maximum size of the output kept of one run."""
     events: int | None = None
     """Seconds events are kept."""
     ticks: int | None = None
@@ -174,7 +175,7 @@ def value_for(rules: RetentionRules, name: str, default: int) -> int:
 
 
 class Mute(NamedTuple):
-    """Failures that count as seen from the start."""
+    """Failures that are acknowledged (seen) as soon as they happen."""
 
     fingerprint: str
     pattern: str

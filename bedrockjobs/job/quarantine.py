@@ -19,7 +19,7 @@ RELEASE = "`bedrockjobs restore --release` ends this"
 
 
 def plain_pattern(pattern: str) -> str:
-    """Return a pattern as a user may pause it: that of a hold becomes ``*``."""
+    """Return a pattern in the form that users may pause: the pattern of a hold becomes ``*``."""
     return "*" if pattern == HOLD_PATTERN else pattern
 
 

@@ -1,4 +1,4 @@
-"""The rows of the tables as typed values: jobs with their lane, memory and options, runs and others."""
+"""The rows of the tables as typed values: jobs with their lane, memory and options, runs, events and more."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bedrockjobs.commands.options import JobOptions
 
 # Lanes: partitions of queued jobs by the conditions for taking them, as text in the column ``lane``.
 #
-# ``''`` is open to every take, ``mock`` to those that ask for mocked jobs. Others consist of words: ``now``
-# (triggered: pauses do not apply), one of ``cmd``, ``argv``, ``url`` (the job has its own command, which the
-# take must accept), and ``lock NAME`` (no other job with this lock may be running) or ``for WORKER`` (no
-# other worker may take it). ``every`` is the lane of schedules on all hosts: no take gets them, the server
-# creates jobs from them. ``ping`` is that of schedules whose work is done elsewhere: no take gets them, pings
-# end their ticks.
+# ``''`` is open to every take, ``mock`` only to takes that ask for mocked jobs. ``every`` is the lane of
+# schedules on all hosts: no take gets them, the server creates jobs from them. ``ping`` is the lane of
+# schedules whose work is done elsewhere: no take gets them, pings end their ticks. Any other lane consists of
+# words: ``now`` (triggered: pauses do not apply), one of ``cmd``, ``argv``, ``url`` (the job has its own
+# command, which the take must accept), and ``lock NAME`` (no other job with this lock may be running) or
+# ``for WORKER`` (no other worker may take the job).
 
 
 OPEN_LANE = ""
@@ -74,19 +74,19 @@ def parse_lane(text: str) -> Lane:
 
 @lru_cache(maxsize=4096)
 def found_in(lane: str) -> str:
-    """Return the lane under which jobs are indexed: all locks share one."""
+    """Return the lane under which the jobs of ``lane`` are indexed: without the name of a lock."""
     parts = parse_lane(lane)
     return f"{parts._replace(lock='')} lock".strip() if parts.lock else lane
 
 
 def is_narrow(lane: str) -> bool:
-    """Return whether a lane is one of very many with few jobs each, which are not cached."""
+    """Return whether a lane belongs to one lock or worker; such lanes are many, short and not cached."""
     parts = parse_lane(lane)
     return bool(parts.lock or parts.worker)
 
 
 def workers_of(lanes: Iterable[str]) -> frozenset[str]:
-    """Return the workers to which the jobs of some lanes are bound."""
+    """Return the workers to which the jobs of ``lanes`` are bound."""
     return frozenset(parse_lane(lane).worker for lane in lanes) - {""}
 
 
@@ -106,7 +106,7 @@ class BeforeTake(NamedTuple):
     next_run: str
     last_run: str
     data_keys: tuple[tuple[str, str], ...] = ()
-    """Those of ``RETRY_AFTER_KEYS`` that its data had, with their JSON texts."""
+    """The members of ``RETRY_AFTER_KEYS`` that the data had, each with its value as JSON text."""
 
 
 class Memory(NamedTuple):
@@ -119,17 +119,17 @@ class Memory(NamedTuple):
     failures: int = 0
     """Failed attempts since its last success, tick or revival; limited by ``retries``."""
     losses: int = 0
-    """Lost runs since then; limited by ``LOST_RUNS_MAX``."""
+    """Lost runs since its last success, tick or revival; limited by ``LOST_RUNS_MAX``."""
     unfit: int = 0
-    """Times since then that workers returned it because of an unsuitable code version, up to
-    ``UNFIT_MAX``."""
+    """Times since its last success, tick or revival that workers returned it because their code version was
+    unsuitable; limited by ``UNFIT_MAX``."""
     cause: str = ""
     """Why its next or current run is not an ordinary one: retry, lost, manual, or schedule (the rest of a run
     that waited for its children)."""
     overtime: int = 0
     """How often a stop of its run was requested because it exceeded its time: 1 after TERM, 2 after KILL."""
     before: BeforeTake | None = None
-    """Its fields before the take; kept while it runs, if the row does not have them."""
+    """Fields from before the take that its row no longer has; kept while it runs."""
     tick: str = ""
     """The tick to which a schedule's nextRun or run belongs, if that differs from nextRun."""
     trigger: str | None = None
@@ -150,10 +150,11 @@ class Memory(NamedTuple):
     failed: bool = False
     """True if its last run failed permanently; the next success then counts as a recovery."""
     offset: int | None = None
-    """UTC offset of a schedule's zone at its tick, in seconds, by the rules when it was planned; None in UTC,
-    and if its nextRun was set by hand."""
+    """UTC offset of a schedule's zone at its tick, in seconds, by the time zone rules in force when the tick
+    was planned; None in UTC, and if its nextRun was set by hand."""
     takes: int = 0
-    """Number of takes without a run that the other columns cannot distinguish from the previous one."""
+    """Number of takes without a run after which it was returned; the other columns are the same after such a
+    take and the next one."""
     workflow: int = 0
     """The workflow to which it belongs, 0 if none."""
     ref: str = ""
@@ -168,7 +169,7 @@ class Memory(NamedTuple):
         return self.trigger is not None or self.pending
 
     def after_end(self) -> Memory:
-        """Return the notes to keep after the job's final end of a run."""
+        """Return the notes without the counts of failed attempts, for a job that is not to be retried."""
         return self._replace(failures=0, losses=0, unfit=0, cause="", overtime=0, cancelled=False)
 
     def after_run(self, *, error: str | None = None, exit_code: int | None = None) -> Memory:
@@ -394,7 +395,7 @@ _PLAIN = Job("", 0, "", "", "")[_REST:]
 
 
 def is_plain(job: Job) -> bool:
-    """Return whether a sound job was never taken and has no special attributes."""
+    """Return whether a job is plain: sound, never taken, with only name, data, priority and nextRun set."""
     return job[_REST:] == _PLAIN and not (job.last_run or job.repeat) and type(job) is Job
 
 
@@ -406,7 +407,7 @@ def checksum_of(data: str) -> int:
 def job_from(row: tuple[Any, ...]) -> Job:
     """Return a job from a stored row that ends in its checksum; a DamagedJob if the checksum is wrong.
 
-    A row without a checksum was written by hand.
+    A row without a checksum (None) was written by hand, and is trusted.
     """
     check = row[_WIDTH]
     if check is None or crc32(row[_DATA].encode()) == check:
@@ -520,7 +521,7 @@ class InboxRow(NamedTuple):
     by: str
     """The role of the application."""
     again: str = ""
-    """Until when it has to wait, because a limit refused it; empty at first."""
+    """When it is tried again after a limit refused it; empty before that."""
 
 
 class PauseRow(NamedTuple):
@@ -534,7 +535,7 @@ class PauseRow(NamedTuple):
 
 
 class RuleRow(NamedTuple):
-    """A notification rule; its contents are parsed elsewhere."""
+    """A notification rule: its definition ``rule`` and the ``state`` of its deliveries are JSON text."""
 
     name: str
     rule: str
@@ -612,7 +613,7 @@ def mark_mocked(data: str) -> str:
 
 
 def keep_mark(data: str, row: Job) -> str:
-    """Return new data for a job, marked as mocked exactly if the job is."""
+    """Return new data for a job, with the mark of a mocked job if the job is mocked, else without it."""
     if row.mocked:
         return mark_mocked(data)
     if '"mockRequest"' in data and "mockRequest" in jsontext.members(data):
@@ -624,7 +625,7 @@ WORKFLOW_RUNS = "RUNNING"
 """The state of a workflow of which some jobs have not ended."""
 
 CANCELLED_THERE = "CANCELLED"
-"""How a workflow calls jobs that ended before they could finish or fail."""
+"""The state that a workflow records for a job that ended but neither finished nor failed."""
 
 
 class WorkflowRow(NamedTuple):
@@ -664,7 +665,7 @@ class WorkflowJobRow(NamedTuple):
 
     @property
     def new(self) -> tuple[object, ...]:
-        """Return the columns of a job that has not ended."""
+        """Return the columns that are written when the job is added: jobID to ``waits``."""
         return self[:6]
 
     @property
@@ -676,7 +677,7 @@ class WorkflowJobRow(NamedTuple):
     def lets_pass(self) -> bool:
         """Return whether jobs after it may start, now that it has ended.
 
-        One that still waited when it ended was cancelled together with those that it waited for.
+        A job that still waited when it ended was cancelled, so the jobs after it are cancelled too.
         """
         return self.state == "FINISHED" or (self.on_failure != "cancel" and not self.waits)
 

@@ -16,10 +16,10 @@ from bedrockjobs.job.rows import UNTAKEN, Job, parse_lane
 
 
 class Names:
-    """The names that a GetJob asks for: all, one, a list of exact ones, or GLOB patterns.
+    """The names that a GetJob asks for: either ``exact`` names or GLOB ``patterns``; the other one is empty.
 
-    ``exact`` has the names of a list, ``patterns`` the patterns otherwise. ``names_from`` returns the same
-    instance for the same names while it is in use, so that instances can be keys.
+    ``names_from`` returns the same instance for the same names while it is in use, so that instances can be
+    keys of a dict.
     """
 
     def __init__(self, exact: frozenset[str], patterns: tuple[str, ...]) -> None:
@@ -31,11 +31,14 @@ class Names:
         self.prefixes = tuple({pattern[:-1]: None for pattern in patterns if is_prefix(pattern)})
         """The fixed beginnings of patterns like ``text*``."""
         self.globs = tuple({pattern: None for pattern in patterns if not is_prefix(pattern)})
-        """The other patterns."""
+        """The patterns of any other form."""
 
     @cached_property
     def parts(self) -> tuple[Names, ...]:
-        """Return each name or pattern of a short list on its own; empty if it is no list, or asks for all."""
+        """Return one instance for each name or pattern if there are 2 to NAMES_AT_ONCE, else nothing.
+
+        Also nothing if all names are requested.
+        """
         count = len(self.exact) or len(self.patterns)
         if not 1 < count <= NAMES_AT_ONCE or self.everything:
             return ()
@@ -52,7 +55,7 @@ class Names:
         return name in self.exact if self.exact else any(glob(name, pattern) for pattern in self.patterns)
 
     def may_match(self, pattern: str) -> bool:
-        """Return whether names that match a pattern may be requested; True if it is unclear."""
+        """Return False only if certainly no name that matches ``pattern`` is requested."""
         if self.exact:
             return any(glob(name, pattern) for name in self.exact)
         begin = literal_prefix(pattern)
@@ -86,9 +89,10 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
 
 
 def how_to_ask(name: str) -> tuple[str, str] | None:
-    """Return what a GetJob with a job's name would ask for instead, and how to ask for the job.
+    """Return what a GetJob with a job's name asks for instead of the job, and a ``name`` that finds the job.
 
-    None if the name asks for the job, as almost every name does.
+    A comma in the name makes it a list, and ``*``, ``?`` or ``[`` a pattern. Returns None if the name finds
+    the job nevertheless, as almost every name does.
     """
     names = names_from(name, None)
     if names is not None and names.match(name):
@@ -110,7 +114,7 @@ def how_to_ask(name: str) -> tuple[str, str] | None:
 
 
 LISTED_MAX = 3
-"""Names quoted of a comma list."""
+"""Maximum number of names that a message quotes from a comma list; further ones are counted."""
 
 _SPECIAL = re.compile(r"[*?\[]")
 
@@ -118,7 +122,7 @@ _in_use: WeakValueDictionary[tuple[frozenset[str], tuple[str, ...]], Names] = We
 
 
 def _shared(exact: frozenset[str], patterns: tuple[str, ...]) -> Names:
-    """Return the instance in use for some names, or a new one."""
+    """Return the instance already in use for these names, or a new one."""
     request = _in_use.get((exact, patterns))
     if request is None:
         request = _in_use[exact, patterns] = Names(exact, patterns)
@@ -140,7 +144,7 @@ def names_within(names: Names, scope: Scope) -> Names:
 
 @dataclass(slots=True)
 class TakeRequest:
-    """What a GetJob asks for, and the form of its reply."""
+    """What a take asks for, and the form of its reply."""
 
     names: Names
     mocked: bool = False
@@ -151,8 +155,8 @@ class TakeRequest:
     """The worker's name; jobs bound to it are included."""
     limit: int = 1
     shape: str = "job"
-    """Form of the reply. ``job``: the job itself; ``jobs``: a list; with the end of a run ``then``: the job,
-    or null, as ``job``, or ``then jobs``: a list after the ``results``."""
+    """Form of the reply: ``job`` is the job itself, ``jobs`` a list of jobs. A take by ``thenGet`` has the
+    form ``then`` (a member ``job`` with the job or null) or ``then jobs`` (``results``, then a list)."""
     accepts: tuple[str, ...] = ()
     """Kinds of jobs' own commands that it accepts."""
     leased: bool = False
@@ -166,15 +170,18 @@ class TakeRequest:
     scope: Scope | None = None
     """The names whose data the reply may show in addition to the job itself; None: all."""
     results: str = ""
-    """Results of runs that were ended together, as JSON with its key."""
+    """For ``then jobs``: the member ``results`` (its key and value) about the ended runs, as JSON text."""
 
     @property
     def after_end(self) -> bool:
-        """Return whether it came with the end of a run, which is answered in any case."""
+        """Return whether the take came with the end of a run (``thenGet``), so that no job is no error."""
         return self.shape.startswith("then")
 
     def of_caller(self, names: Names, scope: Scope | None, by: str) -> TakeRequest:
-        """Return the same request narrowed to a principal's names; ``replace`` takes seven times as long."""
+        """Return the same request narrowed to a principal's names.
+
+        ``dataclasses.replace`` would take seven times as long.
+        """
         return TakeRequest(
             names,
             self.mocked,

@@ -21,18 +21,18 @@ class HeldKey(NamedTuple):
 
     @property
     def until_text(self) -> str:
-        """Return until when it is held, for people."""
+        """Return a phrase for people that says until when the key is held."""
         if self.until in UNIQUE_UNTIL:
             return "until the job has ended" if self.until == "finished" else "until the job starts"
         return f"until {self.until[:19]}"
 
     @property
     def until_utc(self) -> str:
-        """Return the same with the timestamp in UTC, for error messages."""
+        """Return ``until_text`` for error messages: a timestamp is marked as UTC."""
         return self.until_text if self.until in UNIQUE_UNTIL else f"{self.until_text} UTC"
 
     def after_end(self, job_id: int) -> str:
-        """Return the detail of a refusal about a job that is gone and still holds the key."""
+        """Return the detail of a refusal because the deleted job ``job_id`` still holds the key."""
         return f"jobID: there is no job {job_id}; it has ended, and holds its unique key {self.until_utc}"
 
     @property

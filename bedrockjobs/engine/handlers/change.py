@@ -71,7 +71,7 @@ def _shown(context: Context, job: Job) -> str:
 
 
 def _is_seen(context: Context, name: str) -> bool:
-    """Return True if the caller may see what has a name and was found by its jobID."""
+    """Return True if the caller may see what was found by a jobID and has the name ``name``."""
     scope = None if context.caller is None else context.caller.scope
     return scope is None or scope.covers(name)
 
@@ -126,7 +126,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
 
 
 def _is_by_its_run(row: Job, command: UpdateJob) -> bool:
-    """Return True if the command names the current run of the job, or the run of the job has no number."""
+    """Return True if the command may come from the job's current run: it names that, or that has no runID."""
     return row.state in lifecycle.WORKING and (command.run_id is not None or not row.run_id)
 
 
@@ -296,7 +296,7 @@ def _cancel_due_run(context: Context, row: Job) -> None:
 
 
 def _cancel_this_run(context: Context, row: Job) -> None:
-    """Plan a job for its next run, and delete what its cancelled one would have been told of its children."""
+    """Plan a job for the run after its cancelled one, and delete the ended children: no run will get them."""
     families.delete_reported_children(context, row)
     context.note("cancelled", name=row.name, job_id=row.job_id, run_id=row.run_id)
     stopped(context, row, "cancel any")

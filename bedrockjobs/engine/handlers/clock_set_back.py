@@ -16,9 +16,9 @@ from bedrockjobs.job.rows import Job
 def replan(context: Context, job_id: int, before: str) -> None:
     """Plan a queued repeating job again if its next run was planned by a clock that was ahead.
 
-    ``before`` is what the clock showed before it was set back: a later next run cannot come from it and is
-    left alone. So are jobs that neither ran nor were created while the clock was ahead. Raises
-    CannotEvaluate.
+    ``before`` is what the clock showed before it was set back. A next run later than the one that follows
+    ``before`` was not planned by that clock and is left alone. So are jobs that neither ran nor were created
+    while the clock was ahead. Raises CannotEvaluate.
     """
     job = context.unit.job(job_id)
     if job is None or job.state != "QUEUED" or not job.repeat:
@@ -50,6 +50,6 @@ def replan(context: Context, job_id: int, before: str) -> None:
 
 
 def _sooner(context: Context, job: Job, tick: str, before: str) -> str | None:
-    """Return the next tick from now on, if ``tick`` is later and was planned by a clock at ``before``."""
+    """Return the next tick from now on if ``tick`` is later and at most the next one after ``before``."""
     following = ticks.next_after(job, context.now_ms)
     return following if following < tick <= ticks.next_after(job, before) else None

@@ -106,7 +106,7 @@ class Context:
     def save(self, job: Job, result: str | None = None) -> None:
         """Store a job after a transition; delete it if its state is ``GONE``.
 
-        ``result`` is what it reported if it has finished for good.
+        ``result`` is what the job reported if it has finished and does not run again.
         """
         if job.state == GONE:
             self.unit.delete(job.job_id)
@@ -179,7 +179,7 @@ class Answer:
     waits_for: TakeRequest | None = None
     """Set if the command was executed but its reply waits for a job."""
     searching: bool = False
-    """Whether the reply waits, even if the client does not, because the store has to find the first job."""
+    """Whether the reply waits, even if the client does not want to, because the store still searches."""
     media: str = "application/json"
     """The media type of the body; only Query uses others."""
 
@@ -221,7 +221,7 @@ def handles(
 
 
 def plan_of(command: Command[Any]) -> AccessPlan:
-    """Return the access set of a command, which an engine with row locks reads at once."""
+    """Return the access set of a command: an engine with row locks reads and locks these rows first."""
     return PLANS[type(command)](command)
 
 

@@ -67,10 +67,10 @@ def check_amount(context: Context, until: int) -> None:
 
 
 def _create(context: Context, spec: JobSpec, merging: jsontext.Merging) -> tuple[int, bool]:
-    """Return the jobID, and False if it belongs to an existing job that holds the unique key.
+    """Create a job, unless another one holds its keys; return the jobID, and False if a unique key was held.
 
-    Idempotency keys are stored for new jobs only; a unique key already makes any other request safe to
-    repeat.
+    An idempotency key is stored only for a job that is created: a request that finds its unique key held is
+    safe to repeat anyway.
     """
     if spec.idempotency_key is None:
         return _create_unique(context, spec, merging)
@@ -114,14 +114,17 @@ def _create_unique(context: Context, spec: JobSpec, merging: jsontext.Merging) -
 
 
 class _KeyIsHeld(Exception):
-    """Another job holds the unique key of a new one; ``job`` is None if it is gone."""
+    """Another job holds the unique key of a new one; ``job`` is None if that job is deleted or renamed."""
 
     def __init__(self, known: JobOfKey, job: Job | None) -> None:
         self.known, self.job = known, job
 
 
 def _check_first(context: Context, spec: JobSpec) -> None:
-    """Raise _KeyIsHeld before a create may be refused for its schedule or parent, or counts for a limit."""
+    """Raise _KeyIsHeld if the unique key is held.
+
+    This comes before the create can be refused for its schedule or parent, or counts for a limit.
+    """
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
     mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
     known = context.unit.records.job_of_key(_stored_key(spec, mocked=mocked), "")
@@ -141,7 +144,7 @@ def held_until(spec: JobSpec, now: str) -> str:
 
 
 def _claim_key(context: Context, spec: JobSpec, job_id: int, *, mocked: bool) -> None:
-    """Store the unique key of a new job, without a read if nobody has it; raise _KeyIsHeld.
+    """Store the unique key of a new job, without a read if no job has it; raise _KeyIsHeld.
 
     This comes after all checks, as the first write.
     """
@@ -335,7 +338,10 @@ def _state_of_child(context: Context, spec: JobSpec, parent: Job | None) -> str:
 
 
 def _refuse_repeating_child() -> None:
-    """Differs from Bedrock: there, a repeating child keeps its parent PAUSED forever."""
+    """Raise BadArguments for a child that repeats.
+
+    Differs from Bedrock: in Bedrock, a repeating child keeps its parent PAUSED forever.
+    """
     raise BadArguments("Child jobs cannot repeat", "repeat: expected nothing together with parentJobID")
 
 
@@ -390,7 +396,7 @@ def first_run(context: Context, repeat: str) -> str:
 def check_repeat(context: Context, text: str, scheduled: str | None = None) -> None:
     """Raise BadArguments for a repeat that cannot be read, or has no date after ``scheduled`` or now.
 
-    Differs from Bedrock: there, some repeats can be stored that make every FinishJob fail.
+    Differs from Bedrock: Bedrock stores some repeats that make every FinishJob fail.
     """
     try:
         found = repeats.next_run(

@@ -119,7 +119,7 @@ def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job 
 
 
 def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = False) -> Job:
-    """Return a job without the state of its ended run; if it ``pauses``, that run continues later."""
+    """Return a job without the notes about its ended run; ``pauses``: its work continues in a later run."""
     memory = job.memory.after_run(exit_code=exit_code).after_end()
     if not pauses:
         memory = memory._replace(failed=False)
@@ -175,7 +175,7 @@ def retry_job(context: Context, command: RetryJob) -> Answer:
 
 
 def _retry_event(context: Context, job: Job, command: RetryJob) -> RetryEvent:
-    """Return the transition that a RetryJob means in the job's state; raise WrongState."""
+    """Return the transition that a RetryJob causes in the job's state; raise WrongState if there is none."""
     if lifecycle.allows("retry", job.state):
         return "retry"
     if not command.is_requeued:  # only a taken job can be requeued
@@ -196,10 +196,10 @@ def _is_another_try(job: Job) -> bool:
 
 
 def _requeue(context: Context, job: Job, changed: Job, command: RetryJob) -> None:
-    """Requeue a job as if it had not been taken, with later changes; its run is closed as returned.
+    """Requeue a job as if it had not been taken; its run is closed as returned.
 
-    If the worker is ``unfit`` for the job, the job waits so that another worker can take it. After several
-    such attempts it fails.
+    ``changed`` is the job with the changes that the command makes. If the worker is ``unfit`` for the job,
+    the job waits so that another worker can take it; after UNFIT_MAX such attempts it fails.
     """
     unfit = None if command.unfit is None else shortened(command.unfit)
     times = job.memory.unfit + 1
@@ -227,7 +227,7 @@ def _requeue(context: Context, job: Job, changed: Job, command: RetryJob) -> Non
 
 
 def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, event: RetryEvent) -> None:
-    """Queue a job for another attempt, by its repeat, by nextRun or after a delay."""
+    """Queue a job for another attempt, at a time by its repeat, the command's nextRun or a delay."""
     families.delete_reported_children(context, job)
     revived = event == "revive"
     memory = job.memory.after_run()
@@ -342,7 +342,7 @@ def without(data: str, mark: str) -> str:
 
 
 def _as_before_the_take(changed: Job, taken: Job) -> Job:
-    """Return a job as it was before the take, with later changes."""
+    """Return ``changed`` with what the take set undone; ``taken`` is the job without the changes."""
     before = before_the_take(taken)
     data = taken.data
     if taken.retry_after and any(f'"{key}"' in data for key in RETRY_AFTER_KEYS):

@@ -94,7 +94,7 @@ def fail_permanently(context: Context, job: Job, event: Transition) -> None:
 
 
 def make_failed(context: Context, job: Job, event: Transition, error: str = "") -> None:
-    """Make a job FAILED by ``event``, and update its family; ``error`` is the reason if it has no error.
+    """Make a job FAILED by ``event``, and update its family; ``error``, if given, is recorded as the reason.
 
     A broadcast job, or one whose schedule was removed, is deleted and leaves only its run.
 
@@ -146,7 +146,7 @@ def _following(context: Context, job: Job) -> Job | None:
 
 
 def stopped(context: Context, job: Job, event: Transition = "stop") -> None:
-    """Store a job that was cancelled during its run, which is closed: plan the next run or end it."""
+    """Store a job that was cancelled during a run, now closed: plan the job's next run, or end the job."""
     ended = job.remembering(job.memory.after_run().after_end())._replace(expires="")
     try:
         following = _following(context, ended) or next_run_of(context, ended)
@@ -201,7 +201,7 @@ def set_aside(context: Context, damaged: Job) -> DamagedData:
         runs.close(context, job, "fail", error=text)
         notes = job.memory.after_end()._replace(error=text, trigger=None, pending=False, before=None)
         context.save(lifecycle.move(job.remembering(notes), "break", expires=""))
-        with suppress(RowDamaged):  # a damaged relative is set aside when it is needed itself
+        with suppress(RowDamaged):  # a damaged child or parent is set aside when it is itself needed
             families.cancel_unstarted_children(context, job)
             resume_parent(context, job.parent_job_id)
     else:

@@ -1,4 +1,4 @@
-"""Parents and children, so that no job waits for an event that cannot occur; limits of runs and starts."""
+"""What parents and children do to each other, so that none waits in vain; limits of runs and of starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bedrockjobs.job.rows import Job, PauseRow, parse_lane
 
 
 def live_parent(context: Context, job: Job) -> Job | None:
-    """Return the parent to which an ending child reports; None if it has none or the parent is over.
+    """Return the parent to which an ending child reports; None if it has none or the parent has ended.
 
     Raises WrongState (405) while the parent is not PAUSED, as Bedrock does.
     """
@@ -45,9 +45,10 @@ def start_children(context: Context, job: Job) -> None:
 def cancel_unstarted_children(context: Context, job: Job, *, kept: bool = False) -> None:
     """Cancel the children that wait for an ended parent; running ones end without reporting.
 
-    With ``kept``, they stay as records that no parent reports, and are deleted after a while.
+    With ``kept``, the cancelled children stay as records until their retention ends, since no parent reports
+    them.
 
-    Differs from Bedrock: there, they stay PAUSED forever.
+    Differs from Bedrock: in Bedrock, such children stay PAUSED forever.
     """
     for child in context.unit.children(job.job_id):
         if lifecycle.allows("parent ends", child.state):
@@ -107,7 +108,8 @@ which then does not see the pause."""
 def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
     """Pause the pattern of a limit that prevents a job from starting; return True if there is one.
 
-    Jobs triggered by hand do not wait. Only runs of ``named`` workers are limited, starts are for all.
+    Jobs triggered by hand do not wait. A limit of runs applies only to takes by workers with a name
+    (``named``), a limit of starts to all takes.
     """
     if parse_lane(job.lane).now:
         return False
@@ -132,12 +134,12 @@ def _pause_if_full(context: Context, limit: Limit, *, named: bool) -> bool:
 
 
 def start_of(context: Context, limit: Limit) -> float:
-    """Return when the next job may start by a rate, in seconds."""
+    """Return the earliest time of the next start by the limit's rate, in Unix seconds."""
     return next_start(limit, context.unit.records.paced(limit.pattern))
 
 
 def stamp_of(seconds: float) -> str:
-    """Return the timestamp of a time in seconds, rounded up to milliseconds."""
+    """Return the timestamp of a time in Unix seconds, rounded up to milliseconds."""
     return timestamp_ms(datetime.fromtimestamp(ceil(seconds * 1000) / 1000, UTC))
 
 

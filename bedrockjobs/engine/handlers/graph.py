@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from bedrockjobs.store.records import Records
 
 _ENDS = {lifecycle.GONE: "CANCELLED", "FINISHED": "FINISHED", "FAILED": "FAILED", "CANCELLED": "CANCELLED"}
-"""How a workflow calls the end of a job by its state; one that is deleted before it finished is cancelled."""
+"""The state that a workflow records for a job that ended, by the job's own state.
+
+A job that is deleted before it finished counts as cancelled."""
 
 
 class Place(NamedTuple):
@@ -92,7 +94,7 @@ def _reason(job: Job) -> str:
 
 
 def _reason_behind(ended: WorkflowJobRow) -> str:
-    """Return why the jobs behind one are cancelled."""
+    """Return the reason why the jobs after an ``ended`` one are cancelled."""
     how = "failed" if ended.state == "FAILED" else "was cancelled"
     why = line_of(ended.reason) if ended.state == "FAILED" else ""
     return shortened(
@@ -106,7 +108,7 @@ def beginning_behind(job_id: int) -> str:
 
 
 def _start_after(context: Context, job_id: int) -> None:
-    """Count a job as ended for those after it, and queue those that wait for no other one."""
+    """Count a job as ended for the jobs after it, and queue those of them that wait for no other job."""
     after = context.unit.records.waiting_after(job_id)
     context.unit.records.wait_in_workflow([(each, count - 1) for each, count in after])
     start(context, [each for each, count in after if count == 1])
@@ -126,7 +128,7 @@ def _jobs(context: Context, job_ids: Sequence[int]) -> Iterable[Job]:
 
 
 def cancel_waiting(context: Context, jobs: Sequence[WorkflowJobRow], reason: str) -> None:
-    """Cancel waiting jobs of a workflow; the caller counts them."""
+    """Cancel waiting jobs of a workflow; the caller updates the counts of the workflow."""
     ended = [row._replace(state=CANCELLED_THERE, ended=context.now_ms, reason=reason) for row in jobs]
     for job in _jobs(context, [row.job_id for row in jobs]):
         if lifecycle.allows("one before fails", job.state):
@@ -138,14 +140,14 @@ def cancel_waiting(context: Context, jobs: Sequence[WorkflowJobRow], reason: str
 def cancel_with_those_behind(
     context: Context, workflow: WorkflowRow, its: WorkflowJobRow, before: WorkflowJobRow
 ) -> WorkflowRow:
-    """Cancel a waiting job because of one ``before`` it, and all behind it; return the updated workflow."""
+    """Cancel a waiting job because of the job ``before`` it, and all jobs after it; return the workflow."""
     rows = [its, *context.unit.records.waiting_behind(its.job_id)]
     cancel_waiting(context, rows, before.reason if before.waits else _reason_behind(before))
     return workflow._replace(open=workflow.open - len(rows), failed=workflow.failed + len(rows))
 
 
 def _reopen(context: Context, workflow: WorkflowRow, its: WorkflowJobRow, job: Job) -> None:
-    """Count a job again that had ended and is queued again; those that still wait, wait for it again."""
+    """Count a job as open that had ended and is queued again; jobs after it that still wait, wait for it."""
     records = context.unit.records
     records.end_workflow_jobs(
         [its._replace(name=job.name, state="", waits=0, started="", ended="", reason="")]
@@ -186,7 +188,7 @@ def save(context: Context, workflow: WorkflowRow) -> None:
     if kept:
         _keep_records(context, bad, kept)
     failed = [row.ref for row in bad if row.state == "FAILED"]
-    # Refs that an event names.
+    # Maximum number of refs that an event names.
     detail = ", ".join(failed[:5]) + (f" and {len(failed) - 5} more" if len(failed) > 5 else "")
     context.note(
         f"workflow {state.lower()}",

@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 
 class TakeIn(Command[Empty]):
-    """Create the jobs of some rows of the inbox; the server itself sends it."""
+    """Create the jobs of some rows of the inbox; a command that the server itself sends."""
 
     abstract = True
     all_or_nothing = True
 
     rows: list[InboxRow]
     postpone: bool = False
-    """Whether the jobs only wait, because an attempt to create them has failed."""
+    """Whether to create nothing and let all of these jobs wait, because an attempt to create them failed."""
     postponed: list[int] = []
     """The result: the jobs that have to wait."""
 
@@ -57,7 +57,7 @@ def spec_of(row: InboxRow) -> CreateJob:
 
 
 def _plan(row: InboxRow) -> AccessPlan:
-    """Return the plan of CreateJob; the jobID is there already."""
+    """Return the plan of CreateJob, without a new jobID, since the row has one."""
     try:
         return replace(plan_create(spec_of(row)), new_jobs=0)
     except CommandError:
@@ -162,7 +162,10 @@ def _leave_record(context: Context, row: InboxRow, other: int) -> None:
 
 
 def waiting_job(context: Context, job_id: int) -> Job | None:
-    """Return a job that is still in the inbox as it is going to be, or None; raises Unavailable."""
+    """Return the job that a row of the inbox will become, or None if there is no such row.
+
+    Raises Unavailable if another server has just taken in the row.
+    """
     row = _visible_row(context, job_id)
     if row is None:
         return None

@@ -1,8 +1,8 @@
 """PingSchedule and GetPingSecret: runs on remote machines, reported by pings.
 
-A tick waits in a lane from which nothing is taken. Pings open its run and end it, in one command or two; a
-ping long before the tick is a triggered run. If no ping arrives, ``failing.time_over`` records the tick as
-missed.
+A tick waits in a lane (partition of the queue) from which nothing is taken. Pings open and end the run of the
+tick, in one command or two; a ping long before the tick makes a triggered run. If no ping arrives,
+``failing.time_over`` records the tick as missed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Plain commands: creates, takes and ends of jobs without options, which are most commands.
 
-They have the effect of their handlers, with what never changes prepared once for each spelling of a request.
-``plain_act`` decides by the command whether it is plain, and each act by the state of the queue; otherwise
-the handler does the work.
+Requests that differ only in the value of one field, the open field, share one ``Prepared``: it is parsed
+once, and its act has the effect of the command's handler with less work. ``plain_act`` decides by the command
+whether there is such an act; the act decides by the state of the queue whether the handler has to do the
+work.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bedrockjobs.job.rows import Job, JobOfKey, is_mock_data
 from bedrockjobs.job.take_request import names_from
 
 Act = Callable[[Context, Any], "take.Outcome | None"]
-"""Executes a command with the value of its open field; returns None, without effect, if it is not plain."""
+"""Executes a command with the value of its open field; returns None, without effect, if the handler must."""
 
 _WAIT = frozenset({"connection", "timeout"})
 _CREATE = frozenset({"name", "data", "job_priority"}) | _WAIT
@@ -34,19 +35,19 @@ _GET = frozenset({"name", "names", "job_priority"}) | _WAIT
 _FINISH = frozenset({"job_id", "then_get", "job_priority"}) | _WAIT
 
 OPEN_FIELDS: dict[type[Command[Any]], str] = {CreateJob: "data", FinishJob: "jobID", GetJob: ""}
-"""The commands that may be plain, each with the parameter that differs from request to request."""
+"""The commands that may be plain, each with the parameter that differs from request to request, if any."""
 
 OPEN_PAIR = ("data", "uniqueKey")
-"""The parameters of CreateJob that both differ from request to request if it has a unique key."""
+"""The two parameters of CreateJob that differ from request to request if jobs have unique keys."""
 
 OpenField = str | tuple[str, ...]
-"""The field whose value is open, or several; empty for none."""
+"""The field whose value differs from request to request, or several such fields; empty for none."""
 
 _new = tuple.__new__  # a third faster than the constructor of a named tuple
 
 
 class Prepared:
-    """A parsed request in which values of fields may be open; requests that differ in them share this."""
+    """A parsed request without the values of its open fields, shared by requests that differ only in them."""
 
     __slots__ = ("act", "command", "field", "simple")
 
@@ -58,10 +59,10 @@ class Prepared:
         self.simple = command.where == "writer" and not (
             command.signed or command.by_id or (command.asks and command.names_asked > NAMES_AT_ONCE)
         )
-        """Whether the writer executes it in its turn, for anybody unless tokens are asked for."""
+        """Whether the writer executes it in order of arrival, for any client unless tokens are required."""
 
     def with_value(self, value: Any) -> Command[Any]:
-        """Return the command with the validated value of its open field, or those of several."""
+        """Return the command with the validated value of its open field, or a tuple of values for several."""
         if isinstance(self.field, tuple):
             command = self.command
             for field, its in zip(self.field, value, strict=True):
@@ -72,7 +73,7 @@ class Prepared:
 
 @cache
 def field_and_validator(command_class: type[Command[Any]], name: str) -> tuple[str, Any]:
-    """Return the field that a parameter (wire name in any case) sets, and its validator.
+    """Return the field that a parameter (its wire name, upper or lower case) sets, and its validator.
 
     The validator is None if there is no such field, or if the command is validated as a whole.
     """

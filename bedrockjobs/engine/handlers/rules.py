@@ -43,8 +43,8 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import AccessPlan
 
 RULES_MAX = 100
-"""Maximum number of rules: each is read when any of them sends, and all may wait for their receivers at the
-same time."""
+"""Maximum number of rules: all of them are read when one of them sends a message, and all may wait for their
+receivers at the same time."""
 
 _CONTROL = AccessPlan(control=True)
 
@@ -231,7 +231,7 @@ LimitT = TypeVar("LimitT", Limit, Retention)
 
 
 def _with(rows: Sequence[LimitT], row: LimitT) -> tuple[LimitT, ...]:
-    """Return the rows by pattern, with one of them set; raises TooMany."""
+    """Return the rows sorted by pattern, with ``row`` added or replacing its pattern's; raises TooMany."""
     others = [other for other in rows if other.pattern != row.pattern]
     if len(others) >= LIMITS_MAX:
         raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")
@@ -246,7 +246,7 @@ def _without(rows: Sequence[LimitT], pattern: str) -> tuple[LimitT, ...]:
     return left
 
 
-# SetRetention and RemoveRetention. Maintenance and AppendOutput apply the limits.
+# SetRetention and RemoveRetention. Maintenance and AppendOutput apply the retention.
 
 
 @handles(SetRetention, plan=lambda _: AccessPlan(control=True))
@@ -349,7 +349,7 @@ def remove_limit(context: Context, command: RemoveLimit) -> Answer:
 
 
 def _recheck(context: Context, pattern: str, former: list[tuple[str, int]]) -> None:
-    """Check the concurrency limit of a pattern again after it was changed; ``former``: the limits per key."""
+    """Check the limits of a pattern again after a change; ``former`` are the limits per key before it."""
     if per_key(context.unit.records.limits()) != former:
         context.unit.slots_changed()
     for pause in context.unit.records.pauses():

@@ -82,7 +82,10 @@ def cause_of(job: Job) -> str:
 
 
 def deadline(context: Context, job: Job, *, supervised: bool) -> str:
-    """Return when a run that starts now times out; without a supervising worker, add the grace period."""
+    """Return when a run that starts now times out; empty: never.
+
+    Without a worker that can be asked to stop it (``supervised``), the grace period is added.
+    """
     limit = job.options.run_timeout
     if not limit:
         return ""
@@ -155,7 +158,7 @@ def close(
 
 
 def keep_plain(context: Context, job: Job, exit_code: int | None, result: str) -> None:
-    """Store a run for a successful job that has none, as its take named no worker, if it must be retained."""
+    """Store a run for a successful job that must be retained and has no run, as its take named no worker."""
     until = "" if job.run_id or job.mocked else _kept_until(context, job)
     if until:
         context.unit.records.add_ended_run(
@@ -212,10 +215,10 @@ def set_progress(context: Context, run_id: int, progress: str) -> None:
 
 
 REMOVED = "removed"
-"""Replaces the detail of an event, and the reason of a job of a workflow, that may contain the text."""
+"""Replaces the detail of an event, or the reason of a workflow's job, that may contain the text to delete."""
 
 EACH = 20
-"""Runs after which the event loop gets a turn; each takes a few statements."""
+"""Number of runs after which the event loop gets a turn; each run takes a few statements."""
 
 
 @handles(DeleteRuns, plan=lambda command: AccessPlan(runs=tuple(command.run_ids)))
@@ -292,7 +295,7 @@ def _heads(context: Context, command: DeleteRuns) -> list[RunHead]:
 
 
 def _is_meant(context: Context, command: DeleteRuns, head: RunHead) -> bool:
-    """Return True if the caller may see the run and its row matches the filters."""
+    """Return True if the caller may see a run, and the run matches the filters that its row can decide."""
     if not _sees(context, head.name) or (command.name is not None and not glob(head.name, command.name)):
         return False
     return command.ended_before is None or "" < head.ended < stamped(command.ended_before, context.now_ms)
@@ -318,7 +321,7 @@ def _remove_text(context: Context, text: str) -> int:
     """Remove the details of all visible events that contain a text; return their number."""
     records = context.unit.records
     count = after = 0
-    # Events read at once, after which the event loop gets a turn.
+    # Number of events read at once, after which the event loop gets a turn.
     while events := records.events_with_detail(after, 1_000):
         for seq, name, detail in events:
             if text in detail and _sees(context, name):

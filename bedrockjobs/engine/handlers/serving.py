@@ -119,7 +119,7 @@ async def heartbeat(serving: Serving, command: Heartbeat, by: str = "") -> Answe
     """
     try:
         return Answer(await serving.presence.heartbeat(command, by))
-    except asyncio.CancelledError:  # repeating it without a wait would renew runs that nobody holds
+    except asyncio.CancelledError:  # a heartbeat without a wait would renew runs that no worker holds
         return Answer(serving.presence.standing(command))
 
 

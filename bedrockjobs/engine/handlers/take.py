@@ -36,7 +36,7 @@ from bedrockjobs.store.base import StillSearching
 
 
 class LockedElsewhere(NotFound):
-    """Refuses a take because another server has locked the matching jobs, which it may still release."""
+    """Refuses a take because another server has locked the matching jobs, and may release them again."""
 
     default_reason = "No job found"
 
@@ -101,7 +101,7 @@ def _take_after_end(context: Context, command: RunEnd | FinishJobs, asked: TakeR
 
 
 def after_end(context: Context, request: TakeRequest, *, waiting: bool) -> Answer:
-    """Return the reply to the end of a run that asks for the next job, which may wait for it."""
+    """Take the next job for the end of a run, and return the reply; if ``waiting``, it waits for a job."""
     answer = take(context, request)
     if answer is None:
         return Answer(waits_for=request) if waiting else Answer(_answered(request, []))
@@ -125,7 +125,7 @@ def _take_or_wait(context: Context, command: GetJob | GetJobs, request: TakeRequ
 
 
 def or_wait(context: Context, request: TakeRequest, *, waiting: bool) -> Answer | NotFound:
-    """Return the reply to a take; if there is no job, it may wait."""
+    """Return the reply to a take; if there is no job and ``waiting`` is set, the reply waits for one."""
     answer = take(context, request)
     if answer is not None:
         return answer
@@ -160,7 +160,7 @@ def _meet(context: Context, command: GetJob | GetJobs | RunEnd | FinishJobs, req
 def nothing(request: TakeRequest) -> Answer | NotFound:
     """Return the reply to a take without a job.
 
-    It is returned and not raised, since jobs that could not be handed out may have been failed on the way.
+    A refusal is returned and not raised, since the search may have made jobs FAILED.
     """
     return Answer(_answered(request, [])) if request.after_end else NotFound("No job found")
 
@@ -176,8 +176,8 @@ def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
 def take(context: Context, request: TakeRequest, only: Job | None = None) -> Answer | None:
     """Take up to ``request.limit`` jobs; return None if there is none.
 
-    ``only`` is the job to take if it is known to be the only one. Returns a ``searching`` Answer if the store
-    does not know yet whether there is one.
+    ``only`` is the job to take if it is already known; no other one is taken then. Returns a ``searching``
+    Answer if the store does not know yet whether there is a job.
     """
     if request.worker is None and request.limit == 1:
         try:
@@ -241,9 +241,9 @@ def _handed_out(
 
 
 def _next(context: Context, request: TakeRequest, only: Job | None) -> DueTick | None:
-    """Return the next job that may be taken, ``only`` first; fail those on the way that may not.
+    """Return the next job that may be taken, ``only`` first; make found jobs FAILED that may not be taken.
 
-    Differs from Bedrock: it replies ``200 {}`` when it fails a job; here the search continues.
+    Differs from Bedrock: Bedrock replies ``200 {}`` when it fails a job; here the search continues.
     """
     crashed, limits = context.unit.crash_patterns(), context.unit.records.limits()
     for _ in in_slices(range(CRASHED_PER_TAKE_MAX)):
@@ -344,7 +344,7 @@ def _lost_unless_ended(context: Context, job: Job) -> Job:
         and not job.mocked
         and repeats.parse_repeat(job.repeat, context.compatibility).base == "SCHEDULED"
     ):
-        # Differs from Bedrock: it stores the time at each loss, so that the schedule drifts.
+        # Differs from Bedrock: Bedrock stores the time at each loss, so that the schedule drifts.
         first = original_next_run(job.data) or job.next_run
         changes["originalNextRun"] = quoted(first)
         slot = repeats.next_run(

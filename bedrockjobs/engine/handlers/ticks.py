@@ -83,7 +83,7 @@ def _offset_at(repeat: str, tick: str) -> int | None:
 
 
 def moved_by_rules(job: Job) -> str | None:
-    """Return when the zone's clock shows a tick's local time by changed rules; None if they are unchanged.
+    """Return the UTC time of a tick's local time by the current time zone rules; None if that is the tick.
 
     Also None if it is unknown by which rules the tick was planned.
     """
@@ -171,7 +171,7 @@ def _count(job: Job, first: str, last: str) -> int:
 
 @lru_cache(maxsize=1_024)
 def _count_of(repeat: str, formers: tuple[tuple[str, str], ...], first: str, last: str) -> int:
-    """Return how many ticks there are from ``first`` to ``last``, which are ticks themselves."""
+    """Return the number of ticks from ``first`` to ``last``, which are ticks themselves and counted."""
     count, after = 1, first[:19]
     for former, until in formers:
         if after < until:
@@ -196,8 +196,8 @@ def _before(job: Job, tick: str, limit: str) -> str | None:
 def fire(context: Context, job: Job) -> DueTick | None:
     """Return a due schedule as it will be taken, with the tick to which its run belongs.
 
-    Passed ticks are recorded in the tick history. None: all due ticks are too late, and the next tick has
-    been planned. Raises CannotEvaluate before anything is written.
+    Passed ticks are recorded in the tick history. Returns None if all due ticks are too late: then the next
+    tick has been planned. Raises CannotEvaluate before anything is written.
     """
     tick, now = tick_of(job), context.now
     if not stands_for_a_tick(job) or tick > now:  # a triggered run, a retry, or a nextRun set by hand
@@ -251,7 +251,7 @@ def enter_fired(context: Context, job: Job, run_id: int, *, caught_up: bool) -> 
 
 
 def _note(job: Job, tick: str) -> str:
-    """Return what a clock change did to a tick that ran; empty for most."""
+    """Return text about what a change to or from summer time did to a tick that ran; empty for most."""
     try:
         return repeats.clock_change_note(job.repeat, tick)
     except ValueError:
@@ -349,7 +349,7 @@ def _skip_free(context: Context, job: Job, first: str, last: str, *, too_late: b
 def _enter(context: Context, job: Job, last: TickRow | None, row: TickRow) -> None:
     """Add a row to the tick history; adjacent ticks with the same outcome share a row."""
     context.emit(TicksEntered(row.outcome, row.count, row.late, row.reason))
-    # Ticks that fired with less delay than this share a row.
+    # Only ticks that fired less than 2 seconds late share a row.
     if (
         last is not None
         and (last.outcome, last.reason) == (row.outcome, row.reason)
@@ -389,7 +389,8 @@ def after_other_run(context: Context, job: Job) -> Job:
 def _due_for_latest(context: Context, job: Job, reason: str) -> Job:
     """Record the due ticks before the latest one as skipped; return the schedule due for the latest.
 
-    It keeps its first due tick, so that the take catches up, and finds its ticks if time goes on.
+    The schedule keeps its first due tick, so that the take counts as catching up, and also finds ticks that
+    become due until then.
     """
     tick = tick_of(job)
     latest = _latest(job, tick, context.now)

@@ -123,7 +123,10 @@ def skip_queued(context: Context, job: Job, reason: str) -> None:
 
 
 def after_triggered_run(context: Context, job: Job) -> Job | None:
-    """Return a job planned after a triggered run, or for a pending one; None if there is no next run."""
+    """Return a job planned for its next run after a triggered one; None if there is no next run.
+
+    If another triggered run is pending, that is the next run.
+    """
     memory = job.memory
     kept = job.remembering(memory.after_end()._replace(trigger=None, pending=False))._replace(expires="")
     own = _own_next_run(context, kept, memory.trigger)
@@ -145,7 +148,7 @@ def _own_next_run(context: Context, job: Job, own: str | None) -> Job | None:
 
 
 OF_A_SCHEDULE = ("source", "catchup", "overlap", "maxLate", "jitter", "hosts")
-"""Options that do not apply to a single run."""
+"""Options of a schedule that do not apply to a job that runs once."""
 
 
 @handles(RunAgain, plan=lambda command: AccessPlan(runs=(command.run_id,), new_jobs=1))
@@ -172,7 +175,7 @@ def run_again(context: Context, command: RunAgain) -> Answer:
 
 
 def _can_be_triggered(job: Job) -> bool:
-    """Return True if a job is an active schedule; two of its runs are never in progress at once."""
+    """Return True if a job is an active schedule: a job of its own could run at the same time as it."""
     return ticks.is_schedule(job) and not job.memory.removed and job.state in ("QUEUED", *lifecycle.WORKING)
 
 

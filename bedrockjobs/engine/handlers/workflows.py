@@ -132,7 +132,7 @@ def _visible(context: Context, workflow_id: int, *, whole: bool = False) -> Work
 
 
 def _check_alone(context: Context, jobs: Sequence[WorkflowJob]) -> None:
-    """Check what depends on no workflow: attributes, and that no two jobs have the same ref."""
+    """Check what can be checked without the workflow: attributes, and that no two jobs have the same ref."""
     refs = set[str]()
     for place, job in enumerate(in_slices(jobs)):
         for field in NOT_IN_WORKFLOWS:
@@ -173,7 +173,8 @@ def _check_graph(
 ) -> dict[str, int]:
     """Check that the jobs can be added to those ``known``; raise BadArguments.
 
-    Return by ref which of the jobs that the client has ``sent`` each of them is, as errors name it.
+    Return the position of each of the jobs by ref, as errors name it: in the list that the client has
+    ``sent``, or else in ``jobs``.
     """
     places = {id(job): place for place, job in enumerate(jobs if sent is None else sent)}
     new: dict[str, int] = {}
@@ -200,7 +201,7 @@ def _check_graph(
     return new
 
 
-# Refs of a circle that an error names.
+# Maximum number of refs of a circle that an error names.
 _CIRCLE_SHOWN = 10
 
 
@@ -276,12 +277,12 @@ def _add(
 # --- cancel and retry ------------------------------------------------------------------------------------
 
 _BY_ID = AccessPlan(everything=True)
-"""Which jobs change is not known before the workflow is read."""
+"""Everything, since it is not known before the workflow is read which jobs change."""
 
 
 @handles(CancelWorkflow, plan=lambda _: _BY_ID)
 def cancel_workflow(context: Context, command: CancelWorkflow) -> Answer:
-    """Cancel what has not ended, and let go of a workflow that failed."""
+    """Cancel the jobs that have not ended; a FAILED workflow becomes CANCELLED, so that it is not kept."""
     records = context.unit.records
     workflow = _visible(context, command.workflow_id, whole=True)
     stopping = 0
@@ -306,7 +307,7 @@ def cancel_workflow(context: Context, command: CancelWorkflow) -> Answer:
 
 @handles(RetryWorkflow, plan=lambda _: _BY_ID)
 def retry_workflow(context: Context, command: RetryWorkflow) -> Answer:
-    """Start failed and cancelled jobs again, each after those before it; reply with their number."""
+    """Start failed and cancelled jobs again, each after the jobs before it; reply with their number."""
     records = context.unit.records
     workflow = _visible(context, command.workflow_id, whole=True)
     rows = {row.job_id: row for row in records.jobs_of_workflow(workflow.workflow_id)}
