@@ -1,8 +1,8 @@
 """The interface between the queue and its database, which every engine implements.
 
 The dispatcher, maintenance and the views use only these classes. An ``Engine`` opens one ``Unit`` after
-another: an open transaction. Handlers see only the ``Unit``; timestamps (``YYYY-MM-DD HH:MM:SS.mmm``) and
-limits are parameters. Database errors are raised as StoreError.
+another; a unit is an open transaction, and all that handlers see. Timestamps (``YYYY-MM-DD HH:MM:SS.mmm``)
+and limits are parameters. Database errors are raised as StoreError.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StoreDamaged(StoreBroken):
 
 
 class StoreConflict(StoreError):
-    """Another server's transaction interfered; the commands of the unit are retried one by one."""
+    """Another server's transaction interfered; the commands of the unit are executed again one by one."""
 
     reason = "Database busy"
     detail = "nothing was done; another server keeps the same jobs locked"
@@ -81,20 +81,20 @@ class RowDamaged(Exception):
 
 
 class InMemory(Protocol):
-    """A cache of database content that follows the transaction."""
+    """A cache of database content that is undone with the transaction."""
 
     def mark(self) -> Any:
         """Return what ``undo`` needs to restore the present state; called before each savepoint."""
 
     def undo(self, mark: Any) -> None:
-        """Restore the state at the mark; dropping cached knowledge is allowed."""
+        """Restore the state at the mark, or drop what is cached."""
 
     def forget(self) -> None:
         """Drop the cache, in constant time."""
 
 
 class StillSearching(Exception):
-    """The search for a job does not fit into one unit; ``Unit.search`` continues it in the next ones."""
+    """The search for a job does not fit into one unit; ``Unit.search`` continues it in later units."""
 
 
 # --- a unit ----------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class AccessPlan:
     runs: tuple[int, ...] = ()
     """runIDs."""
     names: tuple[str, ...] = ()
-    """Names whose jobs are all accessed: ``unique``, or a command that takes a name."""
+    """Names all of whose jobs may be accessed, by ``unique`` or by a command that takes a name."""
     keys: tuple[str, ...] = ()
     """Idempotency keys and unique keys."""
     key_holders: tuple[int, ...] = ()
@@ -119,11 +119,11 @@ class AccessPlan:
     workflows: tuple[int, ...] = ()
     """workflowIDs; an engine with row locks adds those of ``jobs`` and ``ends``."""
     takes: tuple[TakeRequest, ...] = ()
-    """Requested jobs."""
+    """The requests of takes, by names or patterns."""
     creates: tuple[str, ...] = ()
-    """Names of jobs to create, which a waiter may take."""
+    """Names of jobs that the command creates, and that a waiter may take."""
     own_jobs: bool = False
-    """Whether the command needs ``workers_with_own_jobs``."""
+    """Whether the command calls ``workers_with_own_jobs``."""
     new_jobs: int = 0
     """Number of jobIDs to allocate."""
     new_runs: int = 0
@@ -131,7 +131,7 @@ class AccessPlan:
     control: bool = False
     """Whether the command changes pauses, drains or the crash list, which all units read."""
     everything: bool = False
-    """Whether the command may access any row, so that no other unit may be open."""
+    """Whether the command may access any row; then no other unit may be open."""
 
 
 class LockPeriod(NamedTuple):
@@ -139,7 +139,7 @@ class LockPeriod(NamedTuple):
 
     since: str
     until: str = ""
-    """When it was released; empty while it is held."""
+    """When the lock was released; empty while it is held."""
 
 
 class ReadyNews:
@@ -160,7 +160,7 @@ class Unit(Protocol):
 
     @property
     def news(self) -> ReadyNews:
-        """Return what ``became_ready`` and ``must_wake_all`` are going to return."""
+        """Return the news that the next ``became_ready`` and ``must_wake_all`` will return."""
 
     @property
     def records(self) -> Records:
@@ -194,16 +194,16 @@ class Unit(Protocol):
         """Return the jobs queued since the last call, whether due or not."""
 
     def must_wake_all(self) -> bool:
-        """Return and clear whether all waiters must be checked again because pauses changed."""
+        """Return whether all waiters must be checked again because pauses changed; reset it to False."""
 
     def new_job_id(self) -> int:
-        """Allocate a jobID; they count up from 1 and are never reused."""
+        """Allocate a jobID; jobIDs count up from 1 and are never reused."""
 
     def return_job_id(self, job_id: int) -> None:
         """Release the jobID that was allocated last, because no job needs it."""
 
     def new_run_id(self) -> int:
-        """Allocate a runID; they count up from 1 and are never reused."""
+        """Allocate a runID; runIDs count up from 1 and are never reused."""
 
     def insert(self, job: Job) -> None:
         """Insert a job."""
@@ -216,10 +216,10 @@ class Unit(Protocol):
         """Return a job or None; raises RowDamaged, as do ``children``, ``named`` and ``bound_of_name``."""
 
     def shown(self, job_id: int) -> Job | None:
-        """Return a job or None without locking it; raises RowDamaged."""
+        """Return a job or None, without locking its row; raises RowDamaged."""
 
     def several(self, job_ids: Sequence[int]) -> list[Job]:
-        """Return those of some jobs that exist; raises RowDamaged."""
+        """Return the existing jobs among some jobIDs; raises RowDamaged."""
 
     def save(self, job: Job) -> None:
         """Update a job: all columns but created, jobID and parentJobID.
@@ -228,7 +228,7 @@ class Unit(Protocol):
         """
 
     def claim(self, job: Job) -> None:
-        """Update lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        """Write a job without special attributes that becomes RUNNING: update lastRun, attempt and runID."""
 
     def delete(self, job_id: int) -> None:
         """Delete a job."""
@@ -278,7 +278,7 @@ class Unit(Protocol):
         """Return the broadcast schedules that are due and not paused, oldest first."""
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
-        """Yield all jobs with a repeat, by name, damaged ones as DamagedJob; each is read when it is yielded.
+        """Yield all jobs with a repeat, by name, damaged ones as DamagedJob. Each is read when it is yielded.
 
         With ``due``, yield only those that are queued and due by that timestamp.
         """
@@ -337,9 +337,9 @@ class Page(NamedTuple):
 
 
 class PendingReads:
-    """Counts running and waiting reads; one token may have a share of the limit.
+    """Counts running and waiting reads, in total and by token; a token may have a share of the limit.
 
-    A task that is created for a read has the same ``READING_TOKEN`` as its caller.
+    The token of a read is ``READING_TOKEN``, which a task inherits from the caller that creates it.
     """
 
     def __init__(self, most: int) -> None:
@@ -452,7 +452,7 @@ class Reader(ABC):
 class RowReader(Protocol):
     """Reads committed rows by ID in parallel to the open unit, one transaction after another.
 
-    All that was acknowledged before ``begin`` is seen.
+    It sees all that was acknowledged before ``begin``.
     """
 
     def begin(self, plans: Sequence[AccessPlan]) -> Unit:
@@ -512,7 +512,7 @@ class Engine(Protocol):
         """Reserve disk space again if a full disk has room."""
 
     def changed_outside(self) -> bool:
-        """Return whether another process changed the database since the last unit; none is open."""
+        """Return whether another process changed the database since the last unit; call it between units."""
 
     def seen(self) -> str:
         """Return the last heartbeat of a server of this database; empty if there was none."""
@@ -521,7 +521,7 @@ class Engine(Protocol):
         """Return when the next job expires or the next pause ends."""
 
     def planned(self) -> object:
-        """Return an object that is equal as long as the results of the methods around it stay the same."""
+        """Return an object that stays equal until ``next_moment`` or ``next_on_all_hosts`` changes."""
 
     def next_on_all_hosts(self) -> str | None:
         """Return when the next broadcast schedule is due."""

@@ -65,7 +65,7 @@ class Findings:
     bad: dict[Any, str] = field(default_factory=dict)
     """The complaint about each row that cannot be imported, by jobID."""
     running: int = 0
-    """Good rows in state RUNNING, which no worker will get again."""
+    """Number of good rows in state RUNNING, which no worker will get again."""
 
 
 def examine(old: Path) -> Findings:

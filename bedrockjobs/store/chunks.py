@@ -1,7 +1,7 @@
 """Output of runs in chunks of lines: encoding, compaction and decoding.
 
-The content of a chunk is a JSON array. A string is a line; an array gives timestamp and stream of the lines
-after it.
+The content of a chunk is a JSON array. A string in it is a line; an array gives the timestamp and stream of
+the lines that follow it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ OUTPUT_CHUNK_BYTES = 128 * 1024
 """Target size of a compacted chunk: larger ones hardly compress better, and a read unpacks all of it."""
 
 LEVEL = 9
-"""Compression level; nobody waits for it. bz2 is a third smaller, but needs much memory to unpack."""
+"""Compression level of zlib: the best, since no client waits for it. bz2 saves another third, but needs much
+memory to unpack."""
 
 OUTPUT_PACKED_BYTES_MIN = 2_048
-"""Minimum output of a finished run to compact; less would not get much smaller."""
+"""Minimum size of a finished run's output to compact it; less output would hardly get smaller."""
 
 
 class PrintedLine(NamedTuple):

@@ -27,7 +27,7 @@ class CachedFlags:
         return self.any_family
 
     def set_family(self) -> None:
-        """Record that a child was inserted."""
+        """Record that a job with a parent was inserted."""
         self.any_family = True
 
     def next_expiry(self) -> str | None:
@@ -38,12 +38,12 @@ class CachedFlags:
         return self._expiry
 
     def add_expiry(self, timestamp: str) -> None:
-        """Lower the next expiry to that of a written job."""
+        """Lower the next expiry to that of a written job, if that is earlier."""
         if self._expiry_known and (self._expiry is None or timestamp < self._expiry):
             self._expiry = timestamp
 
     def drop_expiry(self) -> None:
-        """Read the next expiry again."""
+        """Drop the next expiry, so that it is read again when needed."""
         self._expiry_known = False
 
     def crash_patterns(self) -> tuple[str, ...]:

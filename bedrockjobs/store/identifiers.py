@@ -104,7 +104,7 @@ class _Counter:
         self.end = 0
         """The first unreserved number, in the open transaction."""
         self.kept = 0, 0
-        """Both, as of the last commit."""
+        """``next`` and ``end`` as of the last commit."""
 
     def load(self) -> None:
         """Read the stored number; continue with the block if it is unchanged."""

@@ -15,7 +15,7 @@ from bedrockjobs.store.transfer import open_read_only
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
 )
-"""Network file systems, whose locks and syncs depend on another machine."""
+"""Types of network file systems, on which locks and syncs depend on another machine."""
 
 FAULTS_MAX = 10
 """Maximum number of faults reported for a damaged file."""
@@ -72,7 +72,7 @@ def _differences(found: dict[str, str], meant: dict[str, str]) -> list[str]:
 
 
 def ended_uncleanly(path: Path) -> bool:
-    """Return whether the database was not closed cleanly, since its log still exists."""
+    """Return whether the last server did not close the database: its log still exists and has content."""
     log = path.with_name(f"{path.name}-wal")
     return path.exists() and log.exists() and log.stat().st_size > 0
 

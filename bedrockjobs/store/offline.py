@@ -17,7 +17,7 @@ from bedrockjobs.store.schema import VERSION, SchemaError, version_of
 from bedrockjobs.store.transfer import TransferError, open_for_writing
 
 BUSY_S = 5.0
-"""Seconds to wait for a transaction of the server, which takes milliseconds."""
+"""Maximum seconds to wait for a transaction of the server, which takes milliseconds."""
 
 
 class FileUnit:

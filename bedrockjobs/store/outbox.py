@@ -13,10 +13,10 @@ Dialect = Literal["sqlite", "mysql", "postgresql", "mssql"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 ROWS_MAX = 100
-"""Rows that a relay reads at once."""
+"""Maximum number of rows that a relay reads at a time."""
 
 ERROR_CHARS_MAX = 1_000
-"""Length of an error that is stored with a row."""
+"""Maximum length of an error that is stored with a row."""
 
 _TYPES: dict[Dialect, tuple[str, str]] = {
     "sqlite": ("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT"),
@@ -24,7 +24,7 @@ _TYPES: dict[Dialect, tuple[str, str]] = {
     "postgresql": ("bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "text"),
     "mssql": ("BIGINT IDENTITY PRIMARY KEY", "NVARCHAR(MAX)"),
 }
-"""The types of a counting number and of a long text."""
+"""By dialect, the SQL types of an automatically numbered key and of a long text."""
 
 
 def table_sql(dialect: Dialect) -> str:
@@ -185,7 +185,7 @@ class OutboxTable:
         self._do(_DELETE, row.id)
 
     def postpone(self, row: OutboxRow, again: str, error: str) -> None:
-        """Let a row wait until a timestamp."""
+        """Store a failed attempt to send a row, and when to send the row again."""
         self._do(_CHANGE, row.attempts + 1, again, "waiting", error[:ERROR_CHARS_MAX], row.id)
 
     def put_aside(self, row: OutboxRow, error: str) -> None:

@@ -1,17 +1,17 @@
-"""The next job of a name pattern, at any backlog.
+"""Finds the next job that matches a name pattern, however many jobs are queued.
 
-For each pattern in use the index has the first job of every matching group (the jobs of one lane, name and
-priority) in one heap per priority. An entry is only a lower bound: a queued job is always covered, but a
-deleted job may still have an entry. So nothing is updated when a job is taken, changed or deleted; an entry
+Jobs of one lane, name and priority form a group. For each pattern in use the index has the first job of every
+matching group, in one heap per priority. An entry is only a lower bound: a queued job is always covered, but
+a deleted job may still have an entry. So nothing is updated when a job is taken, changed or deleted; an entry
 is verified by one seek when it reaches the top.
 
-A new pattern begins with a scan of the names. It may take seconds, so it is done in slices, each in a
+A new pattern begins with a scan of the names. The scan may take seconds, so it is done in slices, each in a
 transaction with other work: ``search`` continues one scan for one slice, and a take that needs more raises
-StillSearching. A pause is free: entries with paused names are set aside as they reach the top, and return in
-slices when the pause ends. A pattern with too many names has no heaps: it scans the queue in order and keeps
-a low-water mark below which nothing matches.
+StillSearching. A pause does not change the index at once: entries with paused names are set aside when they
+reach the top, and return in slices when the pause ends. A pattern with too many names is wide: it has no
+heaps, but scans the queue in order and keeps a low-water mark, a position below which nothing matches.
 
-The patterns of a short list are indexed one by one, so that new lists of the same patterns cost nothing.
+The patterns of a short list are indexed one by one, so that a new list of known patterns costs nothing.
 
 The writer owns the index; it has no locks and uses SQL only through ``Seeks``.
 """
@@ -46,33 +46,37 @@ UNINDEXED_MAX = 128
 """Maximum number of patterns without a fixed part, since each new name is matched against all of them."""
 
 EARLY_MAX = 10_000
-"""Maximum number of jobs that a wide pattern keeps below its low-water mark; beyond it, the mark is
-dropped."""
+"""Maximum number of jobs cached for a wide pattern that were queued below its low-water mark; if there are
+more, the mark is dropped."""
 
 SCANS_TRIED_MAX = 100
-"""Maximum number of scans from which one ``search`` chooses; those over their budget are examined last."""
+"""Maximum number of scans from which one ``search`` chooses; scans whose tokens are over their budget come
+last."""
 
 GROUPS_IN_ONE_DICT_MAX = 10_000
-"""Number of groups at which the bounds of a pattern are spread over many dicts, which takes 2 ms."""
+"""Maximum number of groups of a pattern with all bounds in one dict. Then the bounds are spread over
+``PARTS_OF_BOUNDS`` dicts, which takes 2 ms."""
 
 PARTS_OF_BOUNDS = 64
-"""Number of dicts over which the bounds are spread: with millions of groups, each grows in milliseconds."""
+"""Number of dicts over which the bounds are spread: even with millions of groups, one dict grows within
+milliseconds."""
 
 STEPS_OF_SCAN = 50
-"""Minimum number of steps counted for a slice: a new pattern without names takes 0.1 ms."""
+"""Minimum number of steps charged for a slice of a scan: a new pattern without names takes 0.1 ms."""
 
 EVICTIONS_TRIED_MAX = 100
-"""Maximum number of patterns examined to evict one: while nearly all are being searched, there may be a few
-too many."""
+"""Maximum number of patterns examined to evict one. If all of these are being searched, the cache exceeds its
+limit a little."""
 
 Group = str | tuple[str, str]
-"""The jobs of one name: in the pattern's lane, or with the lane if it combines several."""
+"""The jobs of one name and priority: the name, or lane and name if the pattern's lane combines several
+lanes."""
 
 HeapEntry = tuple[str, int, Group]
-"""nextRun, jobID and group of the first job of a group."""
+"""nextRun and jobID of the first job of a group, and the group."""
 
 GroupHead = tuple[Group, str, int, str, int]
-"""Group, name, priority, nextRun and jobID of the first job of a group."""
+"""A group, its name and priority, and nextRun and jobID of its first job."""
 
 
 class Seeks(Protocol):
@@ -94,10 +98,10 @@ class Seeks(Protocol):
         """Return the lock of a job if it keeps the job from starting, otherwise an empty string."""
 
     def combines(self, lane: str) -> bool:
-        """Return whether a lane stands for all lanes that differ only in the lock."""
+        """Return whether a lane stands for all lanes that differ from it only in the lock's name."""
 
     def heads_of(self, lane: str, names: Names) -> Iterable[GroupHead]:
-        """Return the group heads of a list of names."""
+        """Return the first job of each group whose name is in a list of names."""
 
     def heads_after(self, lane: str, after: Any, prefix: str, limit: int) -> tuple[list[GroupHead], Any, int]:
         """Return the next heads of names with a prefix, the position after them, and the cost in rows.
@@ -121,27 +125,29 @@ class _Pattern:
         """The token that requested it first; its budget pays for the scan."""
         self.heaps: dict[int, list[HeapEntry]] = {priority: [] for priority in PRIORITIES}
         self.bounds: dict[int, list[dict[Group, HeapEntry]]] = {priority: [{}] for priority in PRIORITIES}
-        """The lowest entry of each group: in one dict, or in many, as a large one takes 30 ms to grow."""
+        """For each priority, the lowest entry of each group: in one dict, or in many, since adding to a large
+        dict may take 30 ms."""
         self.groups = 0
-        """Number of bounds."""
+        """Number of groups with bounds."""
         self.parked: dict[str, list[tuple[int, HeapEntry]]] = {}
-        """Entries that wait for a lock, with their priorities."""
+        """Entries that wait for a lock, by the lock, each with its priority."""
         self.paused: dict[str, list[tuple[int, HeapEntry]]] = {}
-        """Entries whose names are paused, by the pattern of the pause."""
+        """Entries whose names are paused, by the pattern of the pause, each with its priority."""
         self.returning: list[tuple[int, HeapEntry]] = []
         """Entries whose pause has ended; they return to the heaps before the pattern is used."""
         self.handed: HeapEntry | None = None
         """The job found last, which is probably taken by now."""
         self.walk: _LaneWalk | None = None
-        """The unfinished scan for its heads."""
+        """The unfinished scan for the first jobs of the groups."""
         self.needed_by: dict[Names, None] = {}
-        """Names whose takes are postponed until it is ready."""
+        """Names whose takes are postponed until this pattern is ready."""
         self.wide = False
         """Whether there are too many groups for heaps."""
         self.floors: dict[int, tuple[str, int]] = {}
         """Low-water marks of a wide pattern by priority; below them only ``early`` jobs match."""
         self.early: dict[int, list[tuple[str, int]]] = {priority: [] for priority in PRIORITIES}
-        """Jobs of a wide pattern that were queued below its mark: a heap per priority."""
+        """Jobs of a wide pattern that were queued below its low-water mark: a heap of nextRun and jobID per
+        priority."""
 
     def bounds_of(self, group: Group, priority: int) -> dict[Group, HeapEntry]:
         """Return the dict with the lowest entry of a group."""
@@ -157,13 +163,13 @@ class _Pattern:
             self.bounds[priority] = many
 
     def look_again(self) -> None:
-        """Drop the low-water marks."""
+        """Drop the low-water marks, so that the queue is scanned from its beginning again."""
         self.floors = {}
         self.early = {priority: [] for priority in PRIORITIES}
 
 
 class Walked(Protocol):
-    """The pattern for which a scan finds heads."""
+    """A pattern that needs a scan for the first jobs of its groups."""
 
     names: Names
     by: str
@@ -174,14 +180,17 @@ W = TypeVar("W", bound=Walked)
 
 
 class Walk(Generic[W]):
-    """A scan of the names with one prefix, shared by all patterns that need it."""
+    """A scan of the names with one prefix, shared by all patterns that need it.
+
+    A pattern that joins during a round waits for the next round, which begins at the first name again.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.patterns: dict[W, None] = {}
-        """Patterns that started with this round."""
+        """Patterns that are part of the present round."""
         self.next_round: dict[W, None] = {}
-        """Patterns that joined during the round and need the next one."""
+        """Patterns that joined during the present round and wait for the next one."""
         self._matching: PatternSet[W] = PatternSet()
         self._matching_next: PatternSet[W] = PatternSet()
         self._lists: list[W] = []
@@ -214,7 +223,7 @@ class Walk(Generic[W]):
         return found
 
     def payer(self, budget: Budget) -> str | None:
-        """Return the token that pays for the scan, or None if all are over their limit."""
+        """Return the token whose budget pays for the scan, or None if all tokens are over their limit."""
         return budget.payer({pattern.by for pattern in (*self.patterns, *self.next_round)})
 
 
@@ -232,7 +241,7 @@ class _LaneWalk(Walk[_Pattern]):
 
 
 class Budget:
-    """Rate limit of scanned rows per token, with a burst."""
+    """Limits how many rows a second are scanned for each token; short bursts may exceed the rate."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         """Begin with full budgets."""
@@ -260,29 +269,29 @@ class Budget:
 
 
 class Turns:
-    """Decides whose search for new patterns may begin in a unit.
+    """Decides which searches for new patterns may begin in a unit.
 
-    A new pattern costs more than a take, so each unit begins few. Tokens take turns, so that one with very
-    many patterns delays only itself.
+    A new pattern costs more than a take, so each unit begins only a few searches. Tokens take turns, so that
+    one with very many patterns delays only itself.
     """
 
     def __init__(self) -> None:
         self._invited: Sequence[Names] = ()
-        """Names whose search may begin before that of others."""
+        """Names whose search this unit begins before any other."""
         self._crowded = False
         """Whether more names wait for their search to begin."""
         self._turned_away: dict[Names, str] = {}
-        """Names whose search has not begun, and the token that asked."""
+        """Names whose search could not begin yet, with the token that asked."""
 
     def admits(self, names: Names, by: str, *, has_room: bool) -> bool:
-        """Return whether this unit may begin a search; ``has_room``: it has done little so far."""
+        """Return whether this unit may begin a search; ``has_room``: the unit has done little work so far."""
         if names in self._invited or (has_room and not self._crowded):
             return True
         self._turned_away[names] = by
         return False
 
     def next_of(self, lost: list[Names]) -> Sequence[Names]:
-        """Return the names that the next unit admits; ``lost`` are those whose search has not begun."""
+        """Return the names whose search the next unit begins; ``lost`` are all those that have not begun."""
         self._invited = self._for_one_unit(lost) if lost or self._turned_away else ()
         self._crowded = len(lost) > len(self._invited)
         return self._invited
@@ -307,7 +316,7 @@ class PatternIndex:
     def __init__(
         self, seeks: Seeks, patterns_max: int, groups_max: int, monotonic: Callable[[], float]
     ) -> None:
-        """Cache up to ``patterns_max`` patterns, counting each of a list, and ``groups_max`` groups."""
+        """Cache up to ``patterns_max`` patterns, counting each one of a list, and ``groups_max`` groups."""
         self._seeks = seeks
         self._patterns_max = patterns_max
         self._groups_max = groups_max
@@ -317,7 +326,7 @@ class PatternIndex:
         self._read = 0
         """Rows that scans have read in the open unit."""
         self._raised = 0
-        """Counts raised bounds: after a rollback a raised bound may be too high."""
+        """Number of times that a bound was raised: after a rollback a raised bound may be too high."""
         self.budget = Budget(monotonic)
         """The search budget of each token."""
         self._steps = SEARCHED_UNIT_MAX
@@ -335,10 +344,10 @@ class PatternIndex:
         self._pending: dict[Names, dict[_Pattern, None]] = {}
         """Names with a postponed take, and the patterns it needs."""
         self._resumable: dict[Names, None] = {}
-        """Those that need no scan, but more steps than one unit has."""
+        """The names in ``_pending`` that need no scan, but more steps than one unit has."""
         self._turns = Turns()
         self._asked: tuple[Names, Sequence[Names]] | None = None
-        """The names of the present take, and the parts by which they are looked up."""
+        """The names of the present take, and the patterns of that list, which are looked up one by one."""
         self._compared: OrderedDict[_Pattern, None] = OrderedDict()
         """The patterns that are compared with every name, least recently used first."""
         self._globs = self._groups = 0
@@ -390,19 +399,19 @@ class PatternIndex:
     # --- entries -----------------------------------------------------------------------------------------
 
     def unlock(self, lock: str) -> None:
-        """Return the entries that waited for a released lock."""
+        """Return the entries that waited for a released lock to the heaps."""
         for pattern in self._patterns.values():
             for priority, entry in pattern.parked.pop(lock, ()):
                 heappush(pattern.heaps[priority], entry)
 
     def unlock_all(self) -> None:
-        """Return the entries that waited for any lock, before their patterns are used."""
+        """Return the entries that waited for any lock to the heaps, before their patterns are used."""
         for pattern in self._patterns.values():
             while pattern.parked:
                 pattern.returning += pattern.parked.popitem()[1]
 
     def pauses_changed(self) -> None:
-        """Return the entries whose pause has ended."""
+        """Return the entries whose pause has ended to the heaps."""
         pauses = {pause.pattern for pause in self._seeks.pauses()}
         for pattern in self._patterns.values():
             if pattern.wide:
@@ -415,7 +424,7 @@ class PatternIndex:
                     pattern.returning = entries
 
     def offer(self, row: Job, lane: str) -> None:
-        """Add a queued job; ``lane`` is its own or the one that combines it."""
+        """Add a queued job; ``lane`` is its own lane, or the one that combines all its locks."""
         if not self._patterns:
             return
         matching = self._matching.get((lane, row.name))
@@ -480,7 +489,8 @@ class PatternIndex:
     ) -> Job | None:
         """Return the first due job of some names; raises StillSearching.
 
-        With ``parts``, it is the first of all of them. The scan is charged to the budget of the token ``by``.
+        With ``parts``, the patterns of a list, return the first job of all of them. The scan is charged to
+        the budget of the token ``by``.
         """
         parts = parts or (names,)
         if any((part, lane) not in self._patterns for part in parts) and not self._turns.admits(
@@ -637,7 +647,7 @@ class PatternIndex:
     # --- searches ----------------------------------------------------------------------------------------
 
     def _known(self, names: Names, lane: str, by: str) -> _Pattern:
-        """Return a pattern of the index, which may be new."""
+        """Return a pattern of the index; add it if it is new."""
         key = (names, lane)
         pattern = self._patterns.get(key)
         if pattern is None:
@@ -723,7 +733,7 @@ class PatternIndex:
         self._offer(pattern, (next_run, job_id, group), priority)
 
     def _make_room(self) -> None:
-        """Evict the least used patterns, but neither those of the present take nor those being searched.
+        """Evict the least used patterns, except those of the present take and those that are being searched.
 
         A pattern with very many names becomes wide instead, since a scan at each take costs more.
         """
@@ -800,7 +810,7 @@ class PatternIndex:
 
     @property
     def _has_time(self) -> bool:
-        """Return whether scans may go on in this unit; the first rows do not depend on a machine's pace."""
+        """Return whether scans may continue in this unit; some rows are read even on a slow machine."""
         return self._left_s > 0 or self._read < SEARCHED_BETWEEN
 
     def _read_some(self, walk: _LaneWalk, limit: int) -> int:
@@ -884,7 +894,7 @@ def first_in_order(rows: Sequence[Job]) -> Job | None:
 
 
 def _is_head(row: Job, entry: Sequence[Any], place: tuple[str, str], priority: int) -> bool:
-    """Return whether a job still matches its entry; as a lower bound, the entry is then the first."""
+    """Return whether a job still matches its entry; it is then the first job of its group."""
     return (
         row.queued
         and (row.next_run, row.job_id) == tuple(entry[:2])

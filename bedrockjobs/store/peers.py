@@ -21,10 +21,10 @@ class ServerRow(NamedTuple):
 
     name: str
     address: str
-    """Where it listens; empty until it does."""
+    """Where the server listens; empty until it does."""
     started: str
     pulse: str
-    """Its last heartbeat."""
+    """The last heartbeat of the server."""
     version: str
     workers: int = 0
     """Number of connected workers; one that is connected to several servers counts for each."""
@@ -38,17 +38,18 @@ class WorkerRow(NamedTuple):
     joined: str
     heartbeat: str
     until: str
-    """When it is considered gone."""
+    """When the worker is considered gone."""
     host: str
     pid: int
     version: str
     asked: list[str]
-    """The requested names."""
+    """The names and patterns that the worker requests."""
     accepts: list[str]
     slots: int
     quiet: bool
     by: str | None
-    """The name of the token that it belongs to, empty without one; None if an older server wrote the row."""
+    """The name of the token that the worker uses, empty without one; None if an older server wrote the
+    row."""
 
 
 class OpenRunRow(NamedTuple):
@@ -99,7 +100,7 @@ class PeerLink(Protocol):
     on_notification: Callable[[str], object]
     """Called on the event loop with each notification from another server."""
     address: str
-    """The address of this server, once it listens."""
+    """The address of this server; empty until it listens."""
     state: ServerState
     """The state of this server."""
 
@@ -126,7 +127,7 @@ class Watch(NamedTuple):
     """Result of an attempt to become the maintenance leader."""
 
     mine: bool
-    """Whether this server is the leader."""
+    """Whether this server is the maintenance leader."""
     seen: str
     """When maintenance ran last; empty for a new database."""
     away: tuple[str, str]

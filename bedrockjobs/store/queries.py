@@ -1,7 +1,7 @@
-"""A pool of processes that run the SQL of Query, one at a time each; see ``query_process``.
+"""A pool of processes that run the SQL of Query, one Query at a time each; see ``query_process``.
 
-A process that exceeds its time is killed, one that exits is replaced at once, and Query is refused if none
-can be started.
+A process that exceeds its time is killed, a process that exits is replaced at once, and Query is refused if
+no process can be started.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from bedrockjobs.store.query_process import Limits
 log = logging.getLogger(__name__)
 
 START_S = 30.0
-"""Startup timeout of a process: a hundred times the usual time, for an overloaded machine."""
+"""Maximum seconds for the start of a process: a hundred times the usual time, for an overloaded machine."""
 
 PAUSE_S, PAUSE_S_MAX = 0.1, 30.0
-"""Initial and maximum backoff before an idle process that exited is replaced."""
+"""First and maximum delay in seconds before an idle process that exited is replaced."""
 
 _PACKAGES = str(Path(__file__).parents[2])
 _PROGRAM = (
@@ -47,7 +47,7 @@ class _Process:
     """One process of the pool."""
 
     def __init__(self, limits: Limits) -> None:
-        """Start it; raises OSError."""
+        """Start the process; raises OSError."""
         self._limits = limits
         self._ours, its = socket.socketpair()
         try:
@@ -67,9 +67,9 @@ class _Process:
         self._writer: asyncio.StreamWriter | None = None
         self._reply: asyncio.Future[tuple[dict[str, Any], str]] | None = None
         self.was_asked = False
-        """Whether it has ever run a Query."""
+        """Whether the process has ever run a Query."""
         self.has_ended = False
-        """Whether it can no longer be used."""
+        """Whether the process can no longer be used."""
 
     async def serve(self, on_ready: Callable[[_Process], object]) -> str:
         """Read its answers until it exits; return how it exited. ``on_ready`` is called once it is ready."""
@@ -83,7 +83,7 @@ class _Process:
             while True:
                 reply = await self._receive(reader)
                 if self._reply is None or self._reply.done():
-                    break  # nobody asked
+                    break  # an answer without a question
                 self._reply.set_result(reply)
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             pass  # it exited, or sent an invalid answer

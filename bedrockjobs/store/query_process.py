@@ -114,7 +114,7 @@ def _rows(connection: SandboxedConnection, limits: Limits, sql: str, form: str) 
 def rendered(names: list[str], rows: list[tuple[Any, ...]], form: str, levels: int) -> str:
     """Return rows as text: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines.
 
-    A JSON object of at most ``levels`` in a data column is embedded verbatim.
+    A JSON object in a data column is embedded verbatim if it nests at most ``levels`` deep.
     """
     if form == "text":
         lines = ["|".join(names), *("|".join(_plain(value) for value in row) for row in rows)]

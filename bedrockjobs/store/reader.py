@@ -25,8 +25,8 @@ SEEKS_WAITING_MAX = 1_000
 work."""
 
 SLOWED_MAX = 10
-"""Factor by which a view may take longer than its CPU time, which ``query_s`` limits: reads give way to all
-other work, and on a busy machine a view of a tenth of a second takes more than a second."""
+"""Factor by which the time of a view may exceed the limit of its CPU time, ``query_s``. Reads give way to all
+other work: on a busy machine a view of a tenth of a second takes more than a second."""
 
 _VIEWS = {**VIEWS, **METRICS, **QUEUES}
 

@@ -1,7 +1,7 @@
 """Finds the next queued job to take, by name and priority, with lanes, locks and pauses.
 
-A lane holds the queued jobs with the same conditions for being taken. The lanes and locks in use are cached
-and loaded again after a rollback. Statements use the writer's connection.
+A lane is a partition of the queue: the queued jobs with the same conditions for being taken. The lanes and
+locks in use are cached, and loaded again after a rollback. Statements use the writer's connection.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ from bedrockjobs.store.pattern_index import GroupHead, PatternIndex, first_in_or
 from bedrockjobs.store.records import LAST_CHARACTER, Records, StatementExecutor
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
-# The groups of a lane: its queued jobs by name and priority, each with its first job, found by seeks.
+# A group is the queued jobs of one lane, name and priority. Its first job (its head) is found by a seek.
 
 
 NamedGroup = tuple[str, int, str, int]
-"""Name and priority; nextRun and jobID of the first job."""
+"""Name and priority of a group, with nextRun and jobID of its first job."""
 
 
 GroupPlace = tuple[str, int, bool]
-"""Position of a scan: name, priority, and whether the names there have many jobs each."""
+"""Position of a scan of groups: name, priority, and whether names near it have many jobs each."""
 
 SEEK_ROWS = 10
-"""Cost of one index seek, in rows of a scan."""
+"""Cost of one index seek, as a number of rows of a scan."""
 
 _LOWEST = min(PRIORITIES)
 
 _HIGHEST = LAST_CHARACTER * NAME_CHARS_MAX
-"""Sorts after every name."""
+"""A text that sorts after every name."""
 
 
 def groups(
     execute: Callable[..., sqlite3.Cursor], lane: str, names: Names, limit: int
 ) -> list[NamedGroup] | None:
-    """Return the head of every matching group, or None if a short scan does not find them all."""
+    """Return the first job of each matching group, or None if a scan of ``limit`` rows does not find all."""
     if names.exact:
         return [group for name in names.exact for group in _of_name(execute, lane, name, PRIORITIES[0] + 1)]
     found, after, _ = groups_after(execute, lane, None, names.prefix(), limit + 1)
@@ -79,9 +79,9 @@ def groups(
 def groups_after(
     execute: Callable[..., sqlite3.Cursor], lane: str, after: GroupPlace | None, prefix: str, limit: int
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
-    """Return the heads of the next groups whose names have a prefix, where to continue, and the rows read.
+    """Return the first jobs of the next groups with a prefix, the position after them, and the rows read.
 
-    Reads about ``limit`` rows. Where to continue is None at the end of the lane.
+    It reads about ``limit`` rows. The position is None at the end of the lane.
     """
     found: list[NamedGroup] = []
     last = prefix + _HIGHEST
@@ -106,7 +106,7 @@ def groups_after(
 
 
 def _of_name(execute: Callable[..., sqlite3.Cursor], lane: str, name: str, priority: int) -> list[NamedGroup]:
-    """Return the group heads of a name below a priority."""
+    """Return the first jobs of the groups of a name with a lower priority than ``priority``."""
     found: list[NamedGroup] = []
     while priority > _LOWEST:
         group = execute(SQL["next_group_of_name"], (lane, name, priority)).fetchone()
@@ -125,7 +125,7 @@ def _by_seeks(
     limit: int,
     found: list[NamedGroup],
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
-    """Do the same by seeks, since a scan would read all jobs of each name; a seek counts as several rows."""
+    """Do what ``groups_after`` does by seeks: for names with many jobs each, a scan would read all jobs."""
     cost = 0
     while cost < limit:
         group = execute(SQL["next_group"], (lane, name, last)).fetchone()
@@ -139,7 +139,7 @@ def _by_seeks(
 
 # The last time each lock was held, which explains the missed ticks of a schedule that waited for it.
 #
-# It is kept in memory only: after a restart, ticks from before count as missed for lack of a worker. The
+# It is kept in memory only: after a restart, earlier missed ticks are explained by the lack of a worker. The
 # present holders are read from the database.
 
 
@@ -152,7 +152,7 @@ class LockHistory:
         )  # popping the oldest item of a plain dict is O(n)
 
     def hold(self, lock: str, since: str) -> None:
-        """Record that a lock is held since ``since``, in whole seconds."""
+        """Record that a lock is held since the timestamp ``since``, in whole seconds."""
         known = self._last.get(lock)
         if known is None or (known.until and known.until < since):
             known = LockPeriod(since)
@@ -204,7 +204,7 @@ class AllHostsSchedules:
             self.set_aside(row.job_id)
 
     def set_aside(self, job_id: int) -> None:
-        """Remove a schedule until it is written again."""
+        """Remove a schedule from the cache until it is written again."""
         if self.rows.pop(job_id, None) is not None:
             self._known = False
 
@@ -214,7 +214,7 @@ class AllHostsSchedules:
 
     @property
     def next(self) -> str | None:
-        """Return when the next one is due."""
+        """Return when the next schedule is due, leaving out paused ones; None if there is none."""
         if not self._known:
             rows = self.rows.values()
             self._next = min((row.next_run for row in rows if not self._waits(row)), default=None)
@@ -222,7 +222,7 @@ class AllHostsSchedules:
         return self._next
 
     def due(self, now: str) -> list[Job]:
-        """Return the due ones, oldest first."""
+        """Return the due schedules, oldest first."""
         if self.next is None or self.next > now:
             return []
         rows = [row for row in self.rows.values() if row.next_run <= now and not self._waits(row)]
@@ -232,33 +232,34 @@ class AllHostsSchedules:
         return self._is_paused(row.name) and row.memory.trigger is None
 
 
-# Cache of the next jobs of each name in the open lane, and of all names together, in the order of takes.
+# Cache of the next jobs in the open lane (jobs that any worker may take), in the order of takes: a line for
+# each name, and one for all names together.
 #
-# An entry may be outdated, as a changed or deleted job keeps its entry until that is the first one; but
-# each queued job up to the last entry has one.
+# A changed or deleted job may keep an outdated entry until the entry is the first one of its line. But each
+# queued job that comes before the last entry has an entry.
 
 
 Head = tuple[int, str, int]
-"""Negative priority, nextRun and jobID: sorts in the order of takes."""
+"""Negated priority, nextRun and jobID: sorts in the order of takes."""
 
 
 class _Line:
-    """The next jobs of one name, or of all."""
+    """The next jobs of one name, or of all names."""
 
     __slots__ = ("ahead", "heads", "wanted", "whole")
 
     def __init__(self) -> None:
         self.heads: list[Head] = []
         self.whole = False
-        """Whether no other jobs are queued."""
+        """Whether the line has all queued jobs."""
         self.wanted = 1
-        """How many jobs to read next."""
+        """How many jobs the next statement reads."""
         self.ahead = True
-        """Whether to read rows ahead: not if they are too long for the row cache."""
+        """Whether rows are read ahead: not if the rows are too long for the row cache."""
 
 
 class NextJobs:
-    """The lines of the open lane."""
+    """The lines of the open lane: the next jobs of each name, and of all names (None)."""
 
     def __init__(self, execute: Callable[..., sqlite3.Cursor]) -> None:
         self._execute = execute
@@ -282,7 +283,7 @@ class NextJobs:
                 line.whole = False
 
     def first(self, name: str | None) -> Head | None:
-        """Return the first entry of a name, or of all, which may be outdated."""
+        """Return the first entry of a name, or of all names; it may be outdated."""
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = _Line()
@@ -299,12 +300,12 @@ class NextJobs:
         return line.heads[0] if line.heads else None
 
     def upcoming(self, name: str | None) -> list[int]:
-        """Return the jobIDs whose rows to read ahead for a name, or for all."""
+        """Return the jobIDs whose rows to read ahead for a name, or for all names."""
         line = self._lines[name]
         return [head[2] for head in line.heads[:ROWS_AHEAD]] if line.ahead else []
 
     def stop_reading_ahead(self, name: str | None) -> None:
-        """Read the rows of a name, or of all, one by one from now on."""
+        """From now on, read the rows of a name, or of all names, one by one."""
         self._lines[name].ahead = False
 
     def drop_first(self, name: str | None) -> None:
@@ -319,7 +320,7 @@ class NextJobs:
                 del line.heads[0]
 
     def is_empty(self, name: str | None) -> bool:
-        """Return whether no job of a name, or of any, is known to be queued."""
+        """Return whether it is known that no job of a name, or of any name, is queued."""
         for line in (self._lines.get(None), self._lines.get(name)):
             if line is not None and line.whole and not line.heads:
                 return True
@@ -331,11 +332,12 @@ class NextJobs:
 
 
 GROUPS_FREED_MAX = 100
-"""Maximum number of groups examined when a lock is released; if there are more, all waiters are checked
-again."""
+"""Maximum number of groups that are examined when a lock is released, to find jobs for waiters; if there are
+more, all waiters are checked again."""
 
 GLANCE_ROWS = 20
-"""Due jobs examined in order before a pattern is indexed: often one matches, even among a million names."""
+"""Maximum number of due jobs examined in order before a pattern is indexed: often one of them matches, even
+among a million names."""
 
 
 class ReadyQueue:
@@ -351,9 +353,10 @@ class ReadyQueue:
         settings: Settings,
         monotonic: Callable[[], float],
     ) -> None:
-        """Use the writer's ``connection``; ``job`` returns a row, ``cached`` only a cached one.
+        """Use the writer's ``connection``; ``job`` returns a job, ``cached`` returns it only if it is cached.
 
-        ``read_ahead`` reads some rows into the cache; it returns False if the first one is too long for it.
+        ``read_ahead`` reads some rows into the cache; it returns False if the first one is too long for the
+        cache.
         """
         self._execute = connection.execute
         self.job, self._cached, self._read_ahead = job, cached, read_ahead
@@ -370,7 +373,7 @@ class ReadyQueue:
         self.news = ReadyNews()
         """What became ready in the open unit."""
         self._version = 0
-        """Counts changes of the lanes and locks."""
+        """Number of changes of the lanes and locks so far."""
         self._next = NextJobs(self._execute)
         """The next jobs of the open lane."""
         self._clear()
@@ -383,7 +386,7 @@ class ReadyQueue:
         self._bound_workers: frozenset[str] = frozenset()
         self._locks: dict[str, set[int]] = {}
         self._holders: dict[int, str] = {}
-        """The held locks, by jobID."""
+        """The lock that each running job holds, by jobID."""
         self.all_hosts.load([])
         self._known = False
 
@@ -443,7 +446,7 @@ class ReadyQueue:
             self.news.jobs.append(job)
 
     def took(self, job: Job) -> None:
-        """Update the caches for a plain job that was taken."""
+        """Update the caches for a job without special attributes that was taken."""
         if job.lane:
             self.note_lock(job)
         else:
@@ -455,7 +458,7 @@ class ReadyQueue:
         return found
 
     def must_wake_all(self) -> bool:
-        """Return, once, whether all waiters must be checked again."""
+        """Return whether all waiters must be checked again; reset it to False."""
         found, self.news.wakes_all = self.news.wakes_all, False
         return found
 
@@ -642,7 +645,7 @@ class ReadyQueue:
     def _first_unlocked(
         self, request: TakeRequest, lane: str, now: str, priorities: tuple[int, ...]
     ) -> Job | None:
-        """Return the first due job of all lanes with a free lock that ``lane`` combines."""
+        """Return the first due job with a free lock, of all lanes with locks that ``lane`` combines."""
         names = request.names
         if not self.patterns.is_wide(names, lane):
             return self.patterns.first_due(names, lane, now, priorities, request.by, names.parts)
@@ -654,12 +657,12 @@ class ReadyQueue:
         return first_in_order([row for row in due if row is not None])
 
     def _first_with_slot(self, due: Iterator[Job | None]) -> Job | None:
-        """Return the first job of a lane with a lock, unless the lock keeps it from starting."""
+        """Return the first due job of a lane with a lock, or None if its lock keeps it from starting."""
         job = next((job for job in in_slices(due) if job is not None), None)
         return None if job is None or self.held_lock(job) else job
 
     def _first(self, name: str | None, now: str) -> Job | None:
-        """Return the first due job of a name, or of all: nearly always the first queued one."""
+        """Return the first due job of a name, or of all names: nearly always the first queued job."""
         while (head := self._next.first(name)) is not None:
             priority, next_run, job_id = head
             job = self._cached(job_id)
@@ -760,11 +763,11 @@ class ReadyQueue:
         return self._records.pause_of(name)
 
     def combines(self, lane: str) -> bool:
-        """Return whether a lane stands for all lanes that differ only in the lock."""
+        """Return whether a lane stands for all lanes that differ from it only in the lock's name."""
         return lane in self._locked
 
     def heads_of(self, lane: str, names: Names) -> list[GroupHead]:
-        """Return the group heads of a list of names."""
+        """Return the first job of each group whose name is in a list of names."""
         return [(name, name, *rest) for name, *rest in self.groups(lane, names, 0) or ()]  # type: ignore[misc]
 
     def heads_after(self, lane: str, after: Any, prefix: str, limit: int) -> tuple[list[GroupHead], Any, int]:
@@ -794,5 +797,5 @@ class ReadyQueue:
         yield from self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_BETWEEN))
 
     def groups(self, lane: str, names: Names, limit: int) -> list[NamedGroup] | None:
-        """Return the head of every matching group, or None if there are more than ``limit``."""
+        """Return the first job of each matching group, or None if there are more than ``limit`` groups."""
         return groups(self._execute, lane, names, limit)

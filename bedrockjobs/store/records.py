@@ -66,19 +66,20 @@ from bedrockjobs.store.chunks import OUTPUT_CHUNK_BYTES, Chunk, lines_of
 from bedrockjobs.store.statements import RECORDS
 
 _STEP = itemgetter(0, 1, 2)
-"""The primary key of a row of counters."""
+"""Returns the primary key of a row of counters."""
 
 _PACED = "paced "
 """Prefix of the key in ``meta`` for the starts of a limit; its pattern follows."""
 
 LAST_CHARACTER = "\U0010ffff"
-"""Sorts after every character of a name, in byte order."""
+"""A character that sorts after every character of a name, in byte order."""
 
 TRIM_EVERY = 10
-"""A history is trimmed when it may exceed its limit by one part in this many."""
+"""A history is trimmed when it may exceed its limit by one part in ``TRIM_EVERY``, a tenth."""
 
 COUNTED_MAX = 10_000
-"""Names and schedules whose history is counted in memory; beyond it, the counts are dropped."""
+"""Maximum number of names and schedules whose history is counted in memory; at more of them, the counts are
+dropped."""
 
 CLEANED_MAX = 10_000
 """Maximum number of rows of one kind deleted in one transaction, which must be short."""
@@ -87,10 +88,11 @@ EXAMINED_MAX = 1_000
 """Maximum number of runs, runs with output, events and tick histories examined in one transaction."""
 
 INSERTED_AT_ONCE = 1_000
-"""Rows of a workflow inserted before others get a turn: some milliseconds."""
+"""Number of rows of a workflow that are inserted before other transactions get a turn: some milliseconds."""
 
 STATS_NAMES_EXAMINED = 100
-"""Names whose old counters are deleted in one transaction: of each, those of an hour, a row a minute."""
+"""Number of names whose old counters are deleted in one transaction: for each name, those of an hour, one row
+a minute."""
 
 MEASURED_MAX = 10
 """Maximum number of tick histories measured in one transaction: each has up to a thousand rows."""
@@ -111,12 +113,12 @@ class _NewestFirst:
     """A scan of runs or events from the newest to the oldest."""
 
     before: int = JOB_ID_MAX
-    """The last one examined."""
+    """The number of the last row examined; older rows follow."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """Bytes examined so far, by pattern."""
+    """Total bytes of the rows examined so far, by pattern."""
 
     def is_over(self, rule: tuple[str, int] | None, size: int) -> bool:
-        """Add the size of a row; return whether it and all older ones exceed the limit of the pattern."""
+        """Add a row's size; return whether this row and all older ones exceed the limit of the pattern."""
         if rule is None:
             return False
         pattern, most = rule
@@ -145,7 +147,7 @@ class Records:
         self._tokens: tuple[TokenRow, ...] | None = None
         self._logins: tuple[LoginRow, ...] | None = None
         self._trimmed = 0
-        """All runs up to this one have been trimmed."""
+        """The last runID up to which all runs have been trimmed."""
         self._cleaned = (0, 0)
         """The schedule and the run with output where cleaning continues; 0: from the start."""
         self._unique_keys_after = UNIQUE_KEY_PREFIX
@@ -165,7 +167,7 @@ class Records:
 
     @property
     def keep_finished_s(self) -> float:
-        """Return how long the run of a finished job is kept; 0: only if the job asks for it."""
+        """Return the seconds for which the run of a finished job is kept; 0: only if the job asks for it."""
         return self._settings.keep_finished
 
     @property
@@ -191,7 +193,7 @@ class Records:
     # --- runs --------------------------------------------------------------------------------------------
 
     def open_run(self, run: RunRow, run_input: RunGiven) -> None:
-        """Insert a run in progress."""
+        """Insert a run that begins."""
         self._execute(self._sql["insert_run"], (*run.begin_columns, *run_input))
 
     def add_ended_run(self, run: RunRow, run_input: RunGiven) -> None:
@@ -290,7 +292,7 @@ class Records:
         return [row[0] for row in found.fetchall()]
 
     def texts_of_workflows(self, after: int, limit: int) -> list[tuple[int, str, str, str]]:
-        """Return jobID, name, reason and result of the jobs of workflows after ``after`` that have one."""
+        """Return jobID, name, reason and result of workflow jobs after ``after`` with a reason or result."""
         return list(self._execute(self._sql["texts_of_workflows"], (after, limit)).fetchall())
 
     def events_of_runs(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -501,7 +503,7 @@ class Records:
         return list(self._execute(self._sql["edges_of_workflow"], (workflow_id,)).fetchall())
 
     def end_workflow_jobs(self, jobs: Sequence[WorkflowJobRow], result: str = "") -> None:
-        """Write how jobs of a workflow ended, or that they have not."""
+        """Write how jobs of a workflow ended, or that they have not ended yet."""
         self._executemany(self._sql["end_workflow_job"], [(*job.ending, result, job.job_id) for job in jobs])
 
     def rename_workflow_job(self, job_id: int, name: str) -> None:
@@ -509,12 +511,12 @@ class Records:
         self._execute(self._sql["rename_workflow_job"], (name, job_id))
 
     def wait_in_workflow(self, waits: Sequence[tuple[int, int]]) -> None:
-        """Write for how many jobs some jobs wait: pairs of jobID and number."""
+        """Write how many jobs each of some jobs waits for: pairs of jobID and number."""
         rows = [(count, job_id) for job_id, count in waits]
         self._executemany(self._sql["wait_in_workflow"], rows)
 
     def waiting_after(self, job_id: int) -> list[tuple[int, int]]:
-        """Return jobID and number of jobs waited for, of the jobs after one that wait."""
+        """Return jobID and number of jobs waited for, of each job that waits directly for ``job_id``."""
         return list(self._execute(self._sql["waiting_after"], (job_id,)).fetchall())
 
     def waiting_behind(self, job_id: int) -> list[WorkflowJobRow]:
@@ -523,7 +525,7 @@ class Records:
         return [WorkflowJobRow._make(row) for row in found]
 
     def results_before(self, job_id: int) -> list[tuple[str, str]]:
-        """Return ref and result of the jobs before one."""
+        """Return ref and result of the jobs that come directly before a job in its workflow."""
         return list(self._execute(self._sql["results_before"], (job_id,)).fetchall())
 
     def result_in_workflow(self, job_id: int) -> str:
@@ -554,7 +556,7 @@ class Records:
         self._pauses = None
 
     def limits(self) -> tuple[Limit, ...]:
-        """Return the limits for creating jobs, by pattern."""
+        """Return the limits by name pattern."""
         if self._limits is None:
             found = self._execute(self._sql["limits"]).fetchone()
             self._limits = limits_from(found[0]) if found else ()
@@ -566,7 +568,7 @@ class Records:
         return float(found[0]) if found else 0.0
 
     def set_paced(self, pattern: str, seconds: float | None) -> None:
-        """Change what ``paced`` returns; None forgets it."""
+        """Set the value that ``paced`` returns; None deletes it."""
         if seconds is None:
             self._execute(self._sql["delete_paced"], (f"{_PACED}{pattern}",))
         else:
@@ -688,7 +690,7 @@ class Records:
         self._acknowledged[kind] = count
 
     def see_alike(self, mute: Mute) -> None:
-        """Acknowledge the failures that a mute covers, as many as can be acknowledged."""
+        """Acknowledge the stored failures that a mute covers, as many as may be acknowledged."""
         for kind in ("job", "run"):
             self._see_alike(kind, mute)
             self.trim_seen(kind)
@@ -850,7 +852,7 @@ class Records:
         return self._events_walk is not None
 
     def _drop_runs(self, now: str) -> bool:
-        """Delete expired runs of finished jobs and the oldest others; return whether there may be more."""
+        """Delete expired runs of finished jobs, and the oldest of all others; return whether more remain."""
         self._execute(self._sql["trim_kept"], (now, CLEANED_MAX))
         next_kept = self._execute(self._sql["next_kept"]).fetchone()[0]
         more: bool = next_kept is not None and next_kept <= now
@@ -863,7 +865,7 @@ class Records:
         return True
 
     def _drop_workflows(self, now: str) -> bool:
-        """Delete some jobs of a workflow whose retention has ended, or all; return whether there is more."""
+        """Delete some jobs of a workflow whose retention has ended, or all; return whether any remain."""
         found = self._execute(self._sql["next_old_workflow"], (now,)).fetchone()
         if found is None:
             return False

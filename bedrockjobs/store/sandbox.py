@@ -1,7 +1,7 @@
 """A sandboxed read-only connection with a deadline, and the translation of its errors.
 
-An authorizer allows only SELECT, and time and size are limited. It imports only the lowest layer, so that
-Query processes start quickly.
+An authorizer allows only SELECT, and time and size are limited. The module imports only the lowest layer of
+the package, so that Query processes start quickly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 
 _ABOUT_THE_DISK = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PROTOCOL")
-"""Prefixes of error names that are not caused by the query."""
+"""Prefixes of the names of errors that the disk or another process causes, not the query."""
 
 
 class _BoundedCursor(sqlite3.Cursor):
@@ -54,7 +54,7 @@ class SandboxedConnection(sqlite3.Connection):
         self._cpu = CLOCK.thread_cpu()
         self._cpu_max = self._deadline = inf
         self.bytes_max = 0
-        """Size after which no more rows are fetched."""
+        """Size of the fetched rows after which no more rows are fetched."""
         self.cut = False
         """Whether rows were omitted because of their size."""
         self.execute("PRAGMA query_only = ON")
@@ -71,7 +71,7 @@ class SandboxedConnection(sqlite3.Connection):
         return self.cursor(_BoundedCursor).execute(sql, parameters)
 
     def limit(self, cpu_s: float, wall_s: float, bytes_max: int) -> None:
-        """Limit CPU time, elapsed time and size of the next statement."""
+        """Limit the CPU time, the elapsed time and the size of the rows of the next statement."""
         self._cpu_max = self._cpu() + cpu_s
         self._deadline = CLOCK.monotonic() + wall_s
         self.bytes_max = bytes_max

@@ -337,14 +337,14 @@ class Sum:
         return self._hash.hexdigest()
 
 
-# Puts a queue in a file on hold, as ``bedrockjobs restore`` leaves it for the next server.
+# Puts a queue in a file on hold, so that the next server starts no jobs after ``bedrockjobs restore --hold``.
 
 
 TRIGGERED = (
     f"SELECT {COLUMNS} FROM jobs WHERE state = 'QUEUED' AND lane LIKE 'now%'"  # noqa: S608 - names of ours
     " OR state IN ('RUNNING', 'RUNQUEUED') AND memory LIKE '%\"pending\"%'"
 )
-"""Triggered jobs, which ignore a pause."""
+"""A query for the triggered jobs, which a pause does not hold."""
 
 
 def hold_row(by: str, reason: str, now: str) -> PauseRow:
@@ -353,7 +353,7 @@ def hold_row(by: str, reason: str, now: str) -> PauseRow:
 
 
 def without_triggers(rows: list[tuple[object, ...]]) -> list[Job]:
-    """Return the jobs of ``TRIGGERED`` without their trigger, and without those that are damaged."""
+    """Return the jobs of rows of ``TRIGGERED`` with their trigger removed; damaged jobs are left out."""
     jobs = [job for row in rows if type(job := job_from(row)) is not DamagedJob]
     return [without_trigger(job) if job.state == "QUEUED" else job.noting(pending=False) for job in jobs]
 

@@ -35,7 +35,7 @@ from bedrockjobs.store.transfer import moved_refusal, moved_to
 log = logging.getLogger(__name__)
 
 WIPE_AGAIN_S = 1.0
-"""Delay before truncating the log is retried: most readers finish sooner."""
+"""Seconds before truncating the log is tried again: most readers finish sooner."""
 
 
 class SQLiteEngine:
@@ -68,7 +68,7 @@ class SQLiteEngine:
         self.tight = False
         """Whether the disk is full, so that only commands that free space are executed."""
         self.lost_commit: StoreError | None = None
-        """Always None: a commit on a file answers."""
+        """Always None: the outcome of a commit on a file is always known."""
         self._watch: FileWatch | None = None
         self._look_at = 0.0
         self._wipe_at = 0.0
@@ -281,7 +281,7 @@ class SQLiteEngine:
         return min(ends if expiry is None else [*ends, expiry], default=None)
 
     def planned(self) -> object:
-        """Return an object that is equal as long as the results of the two methods below stay the same."""
+        """Return an object that stays equal until ``next_moment`` or ``next_on_all_hosts`` changes."""
         unit = self.unit
         return unit.next_expiry(), unit.records.pauses(), unit.ready.all_hosts.next
 
@@ -324,7 +324,7 @@ class SQLiteRowReader:
         return self._unit
 
     def end(self) -> None:
-        """End the transaction, which would keep the log from starting over."""
+        """End the transaction; an open one would keep the log from being restarted."""
         assert self._db is not None
         self._db.execute("COMMIT")
 

@@ -1,8 +1,7 @@
-"""A unit on SQLite: the open transaction, and the caches that live across units.
+"""A unit on SQLite: the open transaction, and the caches that outlive it.
 
 The statements use the writer's connection. Caches are a list of ``InMemory`` objects and never reset by hand:
-rolling back to a savepoint undoes each of them; after a rollback or a change by another process each is
-dropped.
+rolling back to a savepoint undoes each cache; a rollback, or a change by another process, drops all.
 """
 
 from __future__ import annotations
@@ -77,9 +76,10 @@ class RowCache:
         self.forget()
 
 
-# Writes of plain jobs are deferred and executed in sets: one statement for many rows takes half the time of a
-# statement for each, and a job that is created and taken in one transaction is written once. Every statement
-# that names the table ``jobs`` is preceded by the deferred writes, so nothing can read a state before them.
+# Writes of plain jobs (see ``is_plain``: without special attributes) are deferred and executed in sets. One
+# statement for many rows takes half the time of one for each, and a job that is created and taken in one
+# transaction is written once. The deferred writes are executed before every statement that names the table
+# ``jobs``, so that no statement reads a state without them.
 
 
 _CLAIM_JOB = SQL["claim_job"]
@@ -102,11 +102,11 @@ class DeferredWrites:
         self._run = connection.execute
         self._names_jobs: dict[str, bool] = {}
         self.created: dict[int, Job] = {}
-        """New plain jobs, some of them taken already."""
+        """New plain jobs, in their present state: some of them are taken already."""
         self.taken: dict[int, Job] = {}
-        """Stored plain jobs that became RUNNING."""
+        """Plain jobs with a stored row that became RUNNING."""
         self.deleted: dict[int, None] = {}
-        """Stored jobs to delete."""
+        """Jobs with a stored row to delete."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> sqlite3.Cursor:
         """Execute a statement, after the deferred writes if it names the table ``jobs``."""
@@ -124,7 +124,7 @@ class DeferredWrites:
         return self._connection.executemany(sql, rows)
 
     def row(self, job_id: int) -> Job | None:
-        """Return a job whose write is deferred; one with much data is in no other cache."""
+        """Return a job whose write is deferred; the row cache has no job with much data."""
         return self.created.get(job_id) or self.taken.get(job_id)
 
     def claim(self, job: Job) -> None:
@@ -356,7 +356,7 @@ class SQLiteUnit:
     def _read_ahead(self, job_ids: list[int]) -> bool:
         """Read rows that will be taken next into the cache, up to the first one that is too long for it.
 
-        Return whether the first one is in the cache now.
+        Return whether the first row is in the cache now.
         """
         missing = [job_id for job_id in job_ids if self._rows.get(job_id) is None]
         cursor = self._execute(_of_rows("jobs_by_id", len(missing), "?"), missing)
@@ -394,7 +394,7 @@ class SQLiteUnit:
         self.ready.note(job)
 
     def claim(self, job: Job) -> None:
-        """Update lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        """Write a plain job that becomes RUNNING: update lastRun, attempt and runID."""
         self._deferred.claim(job)
         self._rows.keep(job)
         self.ready.took(job)

@@ -1,4 +1,4 @@
-"""Named statements: ``queries.sql`` and ``records.sql`` for the writer, the other files for views."""
+"""Named SQL statements: those of ``queries.sql`` and ``records.sql`` for the writer, the others for views."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ JOB_FOUND = (
 )
 RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
 HAS_STATUS = "(:statuses IS NULL OR instr(:statuses, status) > 0)"
-"""Filter by statuses, separated by spaces, or null; no status is a substring of another."""
+"""Filter by ``:statuses``: words separated by spaces, or null for any. No status is a part of another."""
 
 ERROR_NAMES = (
     "(:raised IS NULL OR instr('\n' || error || '\n', :raised) > 0"
     " OR instr('\n' || error || '\n', :raisedAlone) > 0)"
 )
-"""Filter by the type of an exception: a line of the error begins with it, or is it."""
+"""Filter by the type of an exception: a line of the error begins with it, or consists of it."""
 
 RUN_FOUND = (
     f"{HAS_STATUS} AND (:pattern IS NULL OR name GLOB :pattern)"
@@ -42,13 +42,13 @@ RUN_FOUND = (
     " AND (:since IS NULL OR started >= :since) AND (:until IS NULL OR started < :until)"
 )
 KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID)"
-"""The kept run of a finished job that was deleted."""
+"""Condition for the kept run of a finished job whose row was deleted."""
 
 NO_JOB_FAILED = (
     "NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID AND jobs.state = 'FAILED' AND NOT EXISTS"
     " (SELECT 1 FROM runs AS later WHERE later.jobID = runs.jobID AND later.runID > runs.runID))"
 )
-"""Excludes the run that made its job FAILED, since the job represents both."""
+"""Condition that excludes the run that made its job FAILED: lists show the job instead of both."""
 
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
@@ -57,7 +57,7 @@ VISIBLE_ROW = (
     " SELECT 1 FROM visible WHERE name GLOB value)"
 )
 VISIBLE = f"(:visible IS NULL OR {VISIBLE_ROW})"
-"""Scope of the caller: a JSON array of patterns, null for all; it is unpacked once."""
+"""Filter by the scope of the caller: a JSON array of patterns, null for all names. It is parsed only once."""
 
 _SPANS = ", ".join(f"{span}{bucket}" for span in ("wait", "took") for bucket in range(15))
 STATS = f"stats.name, step, at, created, taken, finished, failed, retried, lost, {_SPANS}, depth"
@@ -69,10 +69,10 @@ PREFIX = (
     "CASE WHEN instr(walk.name, '/') > 0 THEN substr(walk.name, 1, instr(walk.name, '/') - 1)"
     " ELSE walk.name END"
 )
-"""The current name of a scan, up to its first slash."""
+"""The part before the first slash of the scan's current name."""
 
 ALIKE = f"CASE WHEN {PREFIX} = walk.before THEN walk.counted + 1 ELSE 1 END"
-"""Number of names with this prefix seen by the scan."""
+"""How many names with this prefix the scan has seen."""
 
 
 def _found(table: str, key: str, columns: str, wanted: str) -> str:
@@ -91,7 +91,8 @@ FAMILY_STATES = ("'FINISHED'", "'FAILED'", "'RUNNING', 'RUNQUEUED'", "'QUEUED', 
 FAMILY_COUNTS = " || ' ' || ".join(
     ("count(*)", *(f"count(*) FILTER (WHERE seen AND state IN ({states}))" for states in FAMILY_STATES))
 )
-"""Number of children examined, and of visible ones that are finished, failed, running, waiting, cancelled."""
+"""Number of children examined, and numbers of the visible children that are finished, failed, running,
+waiting, cancelled."""
 
 HELD = "(SELECT holds || key FROM keys WHERE keys.jobID = jobs.jobID AND holds <> '')"
 """Until when a job holds a unique key, followed by that key; null if it has none."""
@@ -125,7 +126,7 @@ MARKS = {
 
 
 def read_statements(path: Path, fill: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the statements of a file by name, with all placeholders filled, those of ``fill`` first."""
+    """Return the statements of a file by name; ``fill`` replaces placeholders before the others are."""
     found: dict[str, str] = {}
     for part in path.read_text().split("-- name: ")[1:]:
         name, _, body = part.partition("\n")

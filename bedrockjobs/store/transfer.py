@@ -27,19 +27,20 @@ from bedrockjobs.store.statements import RECORDS
 log = logging.getLogger(__name__)
 
 PAGES_PER_STEP = 32
-"""Pages copied between two syncs: 128 KiB, since commits on the same disk wait for unsynced pages."""
+"""Number of pages copied between two syncs, 128 KiB: commits on the same disk wait for unsynced pages."""
 
 ROWS_PER_REPORT = 1_000
-"""Rows copied between two progress reports: a few milliseconds of work."""
+"""Number of rows copied between two progress reports: a few milliseconds of work."""
 
 MIGRATION_COPIES_KEPT = 2
-"""Copies kept next to a database: of the previous schema version and of the one before it."""
+"""Number of copies kept next to a database: of the previous schema version and of the one before it."""
 
 COMPLAINTS_MAX = 20
-"""Invalid rows that are reported one by one; further ones are only counted."""
+"""Maximum number of invalid rows that are reported one by one; further ones are only counted."""
 
 COUNTED_ID_MAX = 2**48
-"""Upper bound of sequential jobIDs. Bedrock draws larger ones at random; ours do not continue after them."""
+"""Upper bound of the jobIDs that count up. Bedrock draws larger ones at random, and ours do not continue
+after those."""
 
 COMPANIONS = ("-wal", "-shm", "-journal")
 """Files that SQLite keeps next to a database. Leftovers of one database would corrupt another."""
@@ -54,7 +55,7 @@ MOVED_TO = "movedTo"
 """Key in ``meta`` of a moved queue. Its value is the new place, and no server starts on the old queue."""
 
 Progress = Callable[[int, int], None]
-"""Called with the units done and the total."""
+"""Called with the work done and the total, in the same unit."""
 
 
 class TransferError(RuntimeError):
@@ -286,9 +287,9 @@ class MoveOptions(NamedTuple):
     """Which invalid rows are moved nevertheless."""
 
     keep_damaged: bool = False
-    """Move jobs whose data does not match its checksum; a take sets them aside, as before."""
+    """Whether to move jobs whose data does not match its checksum; a take sets them aside, as before."""
     replace_zeros: bool = False
-    """Replace the character 0 outside of jobs, where it is most likely output."""
+    """Whether to replace NUL characters outside of jobs, where they are most likely output."""
 
 
 class Moved(NamedTuple):
@@ -340,7 +341,7 @@ def copy_rows(
 
 
 class _RowValidator:
-    """Passes on valid rows and collects complaints about the others."""
+    """Passes on valid rows and collects complaints about invalid ones."""
 
     def __init__(self, options: MoveOptions) -> None:
         self._options = options
@@ -348,7 +349,7 @@ class _RowValidator:
         self._count = 0
 
     def valid(self, table: TableDefinition, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the valid rows, with zeros replaced if that is wanted."""
+        """Yield the valid rows, with NUL characters replaced if that is wanted."""
         is_jobs = table.name == "jobs"
         texts = table.texts
         damaged = _damage_check(table) if is_jobs and not self._options.keep_damaged else None
@@ -377,7 +378,7 @@ class _RowValidator:
 
 
 def _damage_check(table: TableDefinition) -> Callable[[Row], bool]:
-    """Return a predicate: the data of a job does not match its checksum."""
+    """Return a predicate: whether the data of a row of ``jobs`` does not match its checksum."""
     data, checksum = table.columns.index("data"), table.columns.index("checksum")
     return lambda row: row[checksum] is not None and crc32(row[data].encode()) != row[checksum]
 
@@ -453,8 +454,8 @@ class SQLiteRows:
 def new_queue(draft: Path, attached: Path | None = None) -> Iterator[sqlite3.Connection]:
     """Create an empty queue in a file and open a transaction that fills it; indexes are built at the end.
 
-    ``attached`` is a database to copy from, visible as ``backup``. No journal is kept: after a failure the
-    file is useless.
+    ``attached`` is a database to copy from, visible as ``backup``. No journal is kept, so the file cannot be
+    used after a failure.
     """
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
@@ -611,7 +612,7 @@ def restore(
 
 @contextmanager
 def _owned(target: Path) -> Iterator[bool]:
-    """Own a path that no server may use; yield whether a database exists there."""
+    """Lock a path, so that no server may use it; yield whether a database exists there."""
     exists = target.exists() and target.stat().st_size > 0
     had_lock_file = lock_path(target).exists()
     lock = DatabaseLock(target, replaces=True)
@@ -631,8 +632,8 @@ def _owned(target: Path) -> Iterator[bool]:
 def _copy_backup(backup: Path, copy: Path, draft: Path, progress: Progress | None) -> tuple[str, ...]:
     """Copy the rows of a backup into ``draft``, a new database; return sentences about its migration.
 
-    The backup may contain triggers, views and indexes of somebody else. They are dropped before anything is
-    written, and the new database has the objects of this schema only. ``copy`` holds the backup meanwhile.
+    The backup may contain foreign triggers, views and indexes. They are dropped before anything is written,
+    and the new database has only the objects of this schema. ``copy`` is a temporary file for the backup.
     """
     try:
         copy_snapshot(backup, copy, progress)
