@@ -40,16 +40,18 @@ from bedrockjobs.job.delivery import ERROR_CHARS_KEPT
 from bedrockjobs.notify.message import Message
 
 SEND_S = 30.0
-"""Timeout of one attempt, half of the time for which a message is claimed; slower receivers are retried."""
+"""Maximum seconds of one attempt to send, half of the time for which a message is claimed; a message to a
+slower receiver is retried."""
 
 SECRET_BYTES_MAX = 65_536
 """Maximum bytes read from a secret file; URLs and keys are far shorter."""
 
 STDERR_BYTES_MAX = 2_000
-"""Maximum bytes read from the stderr of a failed program, which are logged in one line."""
+"""Maximum bytes read from the stderr of a program that failed; they are logged in one line."""
 
 PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-"""Environment variables passed to a program, besides those for notifications; it gets no other secrets."""
+"""Environment variables passed to a program, besides those for notifications; it gets no others, which may be
+secret."""
 
 _VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
 _FOR_MESSAGES = "BEDROCKJOBS_NOTIFY_"
@@ -114,7 +116,8 @@ class Channels:
         self._url = url
         self._environment = os.environ if environment is None else environment
         self._delivered_to: dict[str, dict[str, frozenset[str]]] = {}
-        """Recipients who already have the mail that is being retried for others, by rule and message."""
+        """Recipients who already have a message that is retried for other recipients, by rule and by key of
+        the message."""
 
     async def send(self, message: Message, to: str, secret: str, sent_at: int) -> str:
         """Send a message to the target of a rule; ``sent_at`` is a Unix timestamp. Raises NotSent.

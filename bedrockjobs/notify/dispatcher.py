@@ -39,16 +39,17 @@ from bedrockjobs.views.queues import QueueSnapshot
 log = logging.getLogger(__name__)
 
 POLL_S = 10.0
-"""Fallback polling interval: another server may have changed rules, or have stopped."""
+"""Seconds after which rules are examined again even if no event arrived: another server may have changed the
+rules, or have stopped."""
 
 WATCH_S = 60.0
-"""Interval of checks for conditions (late, no worker, backlog, disk low); a check takes some 20 ms."""
+"""Seconds between checks for conditions (late, no worker, backlog, disk low); a check takes some 20 ms."""
 
 EVENTS_READ = 1_000
-"""Events read at once."""
+"""Maximum number of events read with one command."""
 
 EVENTS_PER_MESSAGE = 1_000
-"""Maximum number of events in one message; later ones make another message."""
+"""Maximum number of events in one message; further events are sent in another message."""
 
 
 class NotificationSource(Protocol):
@@ -73,11 +74,11 @@ class NotificationSource(Protocol):
 
 
 class EventBatch(NamedTuple):
-    """The events of one message."""
+    """The events of one message, and how far the events were read for it."""
 
     events: list[dict[str, Any]]
     seen: int
-    """The number of the last event examined."""
+    """The number of the last event that was read, whether it matches the rule or not."""
 
 
 class NotificationDispatcher:
@@ -102,14 +103,14 @@ class NotificationDispatcher:
         self._single_rule = alone
         self._woken = asyncio.Event()
         self._kinds: frozenset[str] = frozenset()
-        """Event kinds that any rule matches."""
+        """Kinds of events that at least one rule matches."""
         self._positions: dict[str, int] = {}
-        """Last event examined without a match, by rule; kept in memory only."""
+        """Number of the last event read without a match, by rule; kept in memory only."""
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._watched = -WATCH_S
-        """Time of the last check of conditions."""
+        """Monotonic time of the last check of conditions."""
         self._asked_again: set[str] = set()
-        """Rules to examine again because they were busy when events arrived."""
+        """Rules to examine again, since events arrived while a message of theirs was being sent."""
         self._task: asyncio.Task[None] | None = None
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
@@ -223,7 +224,7 @@ class NotificationDispatcher:
         return RulesReply.model_validate_json(answer.body).rules
 
     async def step(self, rule: RuleReply) -> bool:
-        """Send the next message of a rule; return whether there was one. Raises CommandError."""
+        """Send the next message of a rule; return whether there may be more. Raises CommandError."""
         repeated_to = rule.up_to if rule.up_to > rule.cursor else 0
         batch = await self._next_events(rule, repeated_to)
         if not batch.events and not repeated_to:
@@ -253,7 +254,7 @@ class NotificationDispatcher:
         return True
 
     async def _next_events(self, rule: RuleReply, up_to: int) -> EventBatch:
-        """Return the events of the next message; ``up_to`` is the end of a message claimed before."""
+        """Return the events of the next message; ``up_to`` is the last one if they were claimed before."""
         after = rule.cursor if up_to else max(rule.cursor, self._positions.get(rule.name, 0))
         rows: list[dict[str, Any]] = []
         while len(rows) < EVENTS_PER_MESSAGE:
@@ -268,7 +269,7 @@ class NotificationDispatcher:
         return EventBatch(rows[:EVENTS_PER_MESSAGE], after)
 
     async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return events whose jobs have a tag of the rule, and all conditions, which have no tags."""
+        """Return events whose jobs have a tag of the rule, and all events of conditions, which have none."""
         tags: dict[int, set[str]] = {0: set()}
         for event in events:
             if event["jobID"] not in tags:
@@ -277,7 +278,7 @@ class NotificationDispatcher:
         return [event for event in events if condition_of(event["kind"]) or wanted & tags[event["jobID"]]]
 
     async def _tags(self, job_id: int, run_id: int) -> set[str]:
-        """Return the tags of a job; if it was deleted, for instance after success, those of its run."""
+        """Return the tags of a job; for a job that was deleted, such as after success, those of its run."""
         try:
             found = (await self._server.call(QueryJob(job_id=job_id))).body
         except NotFound:
@@ -290,7 +291,7 @@ class NotificationDispatcher:
         return events
 
     async def _with_runs(self, events: list[dict[str, Any]], *, data: bool) -> list[NotifiedEvent]:
-        """Return events with their runs, for the first ``EVENTS_SHOWN``; ``data`` includes the output."""
+        """Return events, the first ``EVENTS_SHOWN`` with their runs; without ``data``, output is left out."""
         notified = []
         for place, event in enumerate(events):
             run = None

@@ -12,10 +12,10 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.engine.render import printed_detail
 
 EVENTS_SHOWN = 20
-"""Events that a message describes; the others are only counted."""
+"""Maximum number of events that a message describes; further ones are only counted."""
 
 OUTPUT_LINES_SHOWN = 20
-"""Output lines of a run in a message: enough for the end of a traceback."""
+"""Maximum number of output lines of a run in a message: enough for the end of a traceback."""
 
 _WORDS = {
     "failed": "failed",
@@ -39,18 +39,19 @@ _WORDS = {
     "new address": "(token) was used from a new address",
     "message lost": "(rule) could not send its messages for a day",
 }
-"""What a message says about each kind of event; the name of the job, worker, token or rule precedes it."""
+"""The words for each kind of event in a message; they follow the name of the job, worker, server, token or
+rule."""
 
 
 class NotifiedEvent(NamedTuple):
-    """An event with its run, if there is one."""
+    """An event, and the run that it is about, if there is one."""
 
     event: Mapping[str, Any]
     run: Mapping[str, Any] | None
 
 
 def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> NotifiedEvent:
-    """Return an event without text that its command printed: no output, and of an error only the type."""
+    """Return an event without what the job's command printed: no output, and of an error only the type."""
     detail = printed_detail(event["kind"], event["detail"])
     return NotifiedEvent({**event, "detail": detail}, None if run is None else {**run, "output": []})
 
@@ -60,16 +61,16 @@ class Message(NamedTuple):
 
     rule: str
     first: int
-    """The number of its first event."""
+    """The number of the first event in the message."""
     last: int
     subject: str
     text: str
     data: dict[str, Any]
-    """The structured form, for programs."""
+    """The contents of the message in structured form, for programs."""
     at: str
-    """The timestamp of its last event."""
+    """The timestamp of the last event in the message."""
     repeated: bool
-    """Whether it may already have been sent."""
+    """Whether the message may already have been sent, so that this is a duplicate."""
 
     @property
     def key(self) -> str:

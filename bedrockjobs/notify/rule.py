@@ -68,7 +68,8 @@ def quiet_s(quiet: str, now: datetime) -> float:
 
 
 Found = dict[str, dict[str, str]]
-"""Active conditions: a description for each kind and job name."""
+"""Active conditions: for each kind a description by job name; the name is empty for a condition of all
+jobs."""
 
 
 def asks_for_conditions(rule: RuleReply) -> bool:
@@ -111,7 +112,7 @@ def _takers(snapshot: QueueSnapshot, group: QueuedGroup) -> bool:
 
 
 def _waiting(rule: RuleReply, snapshot: QueueSnapshot, groups: Iterable[QueuedGroup]) -> dict[str, str]:
-    """Return names whose oldest ready job has waited too long, longest first."""
+    """Return a text for each name whose oldest ready job has waited too long, the longest wait first."""
     oldest: dict[str, QueuedGroup] = {}
     for group in groups:
         if group.oldest and age_s(group.oldest, snapshot.held.now) > rule.older:

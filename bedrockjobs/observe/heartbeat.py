@@ -17,13 +17,13 @@ from bedrockjobs.base.background import BackgroundTask
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
-"""Interval between calls; monitoring services work in minutes."""
+"""Seconds between calls; monitoring services work in minutes."""
 
 RECHECK_S = 1.0
-"""Interval of health checks while the server is not healthy, for instance during its start."""
+"""Seconds between health checks while the server is not healthy, for instance during its start."""
 
 CALL_S_MAX = 10.0
-"""Timeout of one call; the next one follows soon."""
+"""Maximum seconds of one call; the next one follows soon."""
 
 
 class HeartbeatURL(BackgroundTask):

@@ -17,10 +17,10 @@ from typing import Literal, TextIO
 LogFormat = Literal["text", "json"]
 
 KEYS = ("ts", "level", "source", "event", "error", "stack")
-"""The keys of a JSON line: always all of them, in this order, empty if unused."""
+"""The keys of a JSON line. Each line has all of them in this order; an unused one has an empty value."""
 
 FRAMES_MAX = 20
-"""Innermost stack frames shown of an error."""
+"""Maximum number of stack frames that are logged of an error, the innermost ones."""
 
 
 class TextLines(logging.Formatter):
@@ -38,7 +38,7 @@ class TextLines(logging.Formatter):
     _timestamp = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; only records with arguments or errors need the base class."""
+        """Return the line; only for records with arguments or errors, the (slower) base class makes it."""
         if record.args is None and record.exc_info is None:
             return f"{self.formatTime(record)} {record.levelname} {record.msg}"
         return super().format(record)

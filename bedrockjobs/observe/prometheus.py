@@ -97,21 +97,22 @@ def size_of(path: Path) -> int:
 
 
 PREFIXES_MAX = 50
-"""Name prefixes with series of their own, in alphabetical order; the rest is ``other``."""
+"""Maximum number of name prefixes with series of their own, in alphabetical order; all others share
+``other``."""
 
 SCHEDULES_MAX = 100
-"""Schedules of one name examined by a health check."""
+"""Maximum number of schedules of one name that a health check examines."""
 
 FRESH_S = 1.0
-"""Lifetime of a cached queue snapshot, so that many scrapers cost as much as one."""
+"""Seconds for which a snapshot of the queue is cached, so that many scrapers cost as much as one."""
 
 OTHER = "other"
 
 WORKFLOW_STATES_COUNTED = ("RUNNING", "FAILED")
-"""States in which a workflow needs something; those that have ended well are deleted after a while."""
+"""States of workflows that are counted; workflows that ended well are deleted after a while."""
 
 STATUSES = ("active", "quiet", "draining", "drained")
-"""Worker states, each always exported, so that alerts can tell 0 from no data."""
+"""States of workers; each one is exported even if it counts 0, so that alerts can tell 0 from no data."""
 
 UNHEALTHY_SKIPS = ("no worker", "server down", "too late", "lock held", "no ping")
 """Reasons for a skipped tick that make a schedule unhealthy; a pause or a run in progress does not."""
@@ -131,7 +132,7 @@ class Work(Protocol):
 
 
 STANDINGS: tuple[Readiness, ...] = ("ready", "later", "paused", "blocked", "mocked")
-"""Readiness states of queued jobs, each exported for every prefix."""
+"""Readiness of queued jobs; each one is exported for every prefix, even if it counts 0."""
 
 
 class Queue(NamedTuple):
@@ -139,7 +140,7 @@ class Queue(NamedTuple):
 
     overview: OverviewReply
     parts: Mapping[str, Totals]
-    """Totals of queued jobs by name prefix."""
+    """Totals of queued jobs by name prefix, at most ``PREFIXES_MAX`` and ``other``."""
     now: str
     workflows: Mapping[str, int] = MappingProxyType({})
     """Counts of workflows by state."""
@@ -364,7 +365,7 @@ class _Run(NamedTuple):
 
 
 def _deciding_run(row: Sequence[Any]) -> _Run | None:
-    """Return the run that decides whether a schedule is healthy: during retries, the one before them."""
+    """Return the run that decides whether a schedule is healthy: during retries, the last one before."""
     _, _, memory, *found = row[:11]
     run = _Run(*found[4:]) if decode_memory(memory).cause == "retry" else _Run(*found[:4])
     return run if run.run_id else None

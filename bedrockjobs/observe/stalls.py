@@ -24,16 +24,16 @@ from bedrockjobs.observe.stats import UNKNOWN, Measurements
 log = logging.getLogger(__name__)
 
 SAMPLE_S = 0.03
-"""Sampling interval, and the precision of the measured stalls."""
+"""Seconds between samples, and thereby the precision of the measured stalls."""
 
 SAMPLE_IDLE_S = 0.25
-"""Sampling interval after ``RESTS`` idle samples; stalls are unlikely then."""
+"""Seconds between samples after ``RESTS`` idle samples in a row; stalls are unlikely then."""
 
 RESTS = 100
-"""Idle samples (three seconds) after which the thread samples less often."""
+"""Number of idle samples in a row (three seconds) after which the thread samples less often."""
 
 AT_WORK_S = SAMPLE_S / 10
-"""CPU time per sample above which the loop counts as busy."""
+"""Seconds of CPU time between two samples above which the loop counts as busy."""
 
 ROOMS = (
     ("bedrockjobs.engine.maintenance", "maintenance"),
@@ -44,7 +44,8 @@ ROOMS = (
     ("aiohttp", "request"),
     ("bedrockjobs.engine", "transaction"),
 )
-"""Activity outside of commands, by module prefix on the stack; the first match applies."""
+"""Names for what the loop does outside of commands, by module prefix on its stack; the first match
+applies."""
 
 
 class LoopWatch:
@@ -55,11 +56,12 @@ class LoopWatch:
         self._measurements = measurements
         self._clock = SystemClock()
         self._last_seen: Counter[tuple[str, str]] = Counter()
-        """Samples since the last callback: counts of activity and place."""
+        """How often each activity and place (of the code) was sampled since the last callback."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._check, name="loop watch", daemon=True)
         self._scheduled_at: tuple[float, float] | None = None
-        """Time at which the pending callback was scheduled, and the loop's CPU time then."""
+        """Monotonic time at which the pending callback was scheduled, and the loop's CPU time then, in
+        seconds."""
         self._log_from = dict.fromkeys((logging.WARNING, logging.INFO), 0.0)
         self._unlogged = Counter[int]()
 
@@ -128,7 +130,7 @@ class LoopWatch:
 
 
 def act_of(frame: FrameType | None) -> tuple[str, str]:
-    """Return the activity and place of a stack: the current command, or the part of the server."""
+    """Return the activity on a stack (a command, or a part of the server), and the place in the code."""
     command, place = "", ""
     packages: set[str] = set()
     while frame is not None and not command:

@@ -31,33 +31,34 @@ from bedrockjobs.engine.events import (
 
 
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Bucket bounds of the duration of a commit: half a millisecond on a good disk, seconds on a failing one."""
+"""Bucket bounds in seconds of the duration of a commit: half a millisecond on a good disk, seconds on a
+failing one."""
 
 BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000)
-"""Bucket bounds of commands per commit; ``batch_max`` is 1,000 by default."""
+"""Bucket bounds of the number of commands per commit; ``batch_max`` is 1,000 by default."""
 
 WAIT_S = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400)
-"""Bucket bounds of the time from due to start of a run."""
+"""Bucket bounds in seconds of the wait of a job, from the time it is due to the start of its run."""
 
 RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
-"""Bucket bounds of the duration of a run."""
+"""Bucket bounds in seconds of the duration of a run."""
 
 LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
-"""Bucket bounds of the delay of a run after its tick, in whole seconds."""
+"""Bucket bounds in seconds of the delay of a run after its tick."""
 
 SPAN_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600, 10_800, 36_000)
-"""Bucket bounds of waits and durations in the counters of a name: two for each power of ten, so
+"""Bucket bounds in seconds of waits and durations in the counters of a name: two for each power of ten, so
 that a percentile can be estimated."""
 
 LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-"""Bucket bounds of delays of the event loop, which should stay below a tenth of a second."""
+"""Bucket bounds in seconds of delays of the event loop, which should stay below a tenth of a second."""
 
 UNKNOWN = "unknown"
-"""A stall that ended before its activity was sampled."""
+"""The activity of a stall that ended before the loop's stack was sampled."""
 
 
 class Histogram:
-    """A histogram: each value is counted in the first bucket whose bound is not below it."""
+    """A histogram: each value is counted in the first bucket whose bound is equal to or above the value."""
 
     __slots__ = ("_counts", "bounds", "sum")
 
@@ -90,17 +91,17 @@ class Measurements:
         self.run_s = Histogram(RUN_S)
         self.late_s = Histogram(LATE_S)
         self.loop_late_s = Histogram(LOOP_LATE_S)
-        """Delays of the event loop."""
+        """Delays of the event loop in seconds."""
         self.stalls_s: dict[str, float] = {UNKNOWN: 0.0}
-        """The longest stall by activity."""
+        """Seconds of the longest stall of each activity."""
         self.runs_started: Counter[str] = Counter()
-        """Runs by cause."""
+        """Number of started runs by cause."""
         self.runs_ended: Counter[str] = Counter()
-        """Runs by the status they ended with."""
+        """Number of ended runs by the status with which they ended."""
         self.ticks: Counter[str] = Counter()
-        """Ticks of schedules by outcome."""
+        """Number of ticks of schedules by outcome."""
         self.skipped: Counter[str] = Counter()
-        """Skipped ticks by reason."""
+        """Number of skipped ticks by reason."""
 
     def committed(self, seconds: float, commands: int) -> None:
         """Record the duration of a commit and the number of its commands."""
@@ -135,18 +136,18 @@ class Measurements:
 
 
 JOBS_DONE = ("created", "taken", "finished", "failed", "retried", "lost")
-"""The counts of jobs, which come first in the counters of a name."""
+"""The kinds of counts of jobs; the counters of a name begin with one for each."""
 
 CREATED, TAKEN, FINISHED, FAILED, RETRIED, LOST = range(len(JOBS_DONE))
 
 WAITS, TOOK = (slice(first, first + len(SPAN_S) + 1) for first in (LOST + 1, LOST + 2 + len(SPAN_S)))
-"""The buckets of waits and durations in the counters of a name."""
+"""Where the buckets of waits, and those of durations, are in the counters of a name."""
 
 STEP_MINUTE, STEP_HOUR = 60, 3_600
-"""The steps of rows, in seconds."""
+"""The lengths of time that a row of the table ``stats`` covers, in seconds."""
 
 ALL = ""
-"""The name in the rows of all names together."""
+"""The name of the rows that count all names together."""
 
 StatsRow = tuple[Any, ...]
 """A row of the table ``stats``: name, step, timestamp, the counts of ``JOBS_DONE``, the buckets of ``WAITS``
@@ -166,20 +167,21 @@ class Stats:
 
     def __init__(self) -> None:
         self._depths: Mapping[str, int] | None = None
-        """The number of queued jobs by name, as counted in the current minute; None if they were not."""
+        """The number of queued jobs by name, as counted in the current minute; None if not counted in it."""
         self._minute = ""
         self._all = _zeros()
         self._names: dict[str, list[int]] = {}
         self._rest = _zeros()
-        """Counts of names beyond the limit, which are not written."""
+        """The shared counters of all names in excess of ten times ``STATS_NAMES_MAX`` in the current
+        minute."""
         self._names_before: Collection[str] = ()
-        """The names that were counted in the minute before."""
+        """The names that had counts in the previous minute."""
         self._hour = ""
         self._names_of_hour: set[str] = set()
-        """The names with counters of their own in this hour."""
+        """The names for which rows are written in this hour."""
         self._pending: list[StatsRow] = []
         self._before = _zeros()
-        """The counters of the earlier minutes since the start."""
+        """The sums of the counters of all earlier minutes since the start."""
 
     # --- counting ------------------------------------------------------------------------------------------
 
@@ -196,7 +198,7 @@ class Stats:
         }
 
     def _of(self, name: str) -> list[int]:
-        """Return the counters of a name in the current minute, to be changed."""
+        """Return the counters of a name in the current minute, for the caller to change."""
         if name in self._names:
             return self._names[name]
         if len(self._names) >= 10 * STATS_NAMES_MAX:
@@ -221,7 +223,7 @@ class Stats:
         self._all[FINISHED] += len(event.names)
 
     def _taken(self, event: JobsTaken) -> None:
-        """Count taken jobs and their waits; jobs that were created together often have the same wait."""
+        """Count taken jobs and their waits; successive jobs with the same due time share one computation."""
         names, of, together, at = self._names.get, self._of, self._all, moment_of(event.at)
         before, bucket = "", 0
         for name, due in event.jobs:
@@ -246,12 +248,12 @@ class Stats:
     # --- minutes that are over -----------------------------------------------------------------------------
 
     def to_write(self, minute: str) -> list[StatsRow]:
-        """Return the oldest rows to write when ``minute`` has begun: as many as one transaction should."""
+        """Return the oldest rows to write when ``minute`` has begun: as many as one transaction takes."""
         rows = self._pending if minute == self._minute else [*self._pending, *self._rows()]
         return rows[: max(STATS_AT_ONCE, len(rows) // 10)]
 
     def begin_minute(self, minute: str, written: int = 0) -> None:
-        """Count ``minute`` from now on, if it is not the current one; drop the first rows, now written."""
+        """Count ``minute`` from now on, unless it is the current one; drop the first ``written`` rows."""
         if minute != self._minute:
             self._pending += self._rows()
             self._before = [one + other for one, other in zip(self._before, self._all, strict=True)]
@@ -262,7 +264,7 @@ class Stats:
         del self._pending[:-STATS_PENDING_MAX]
 
     def _rows(self) -> list[StatsRow]:
-        """Return the rows of the current minute, those of all names together first."""
+        """Return the rows of the current minute; the rows of ``ALL`` come first."""
         if not self._names:
             return []
         if self._hour != self._minute[:13]:
@@ -285,7 +287,7 @@ class Stats:
         ]
 
     def unwritten(self, names: Container[str]) -> list[StatsRow]:
-        """Return the rows of some names that are not written, including those of the current minute."""
+        """Return the rows of these names that are not written yet, including those of the current minute."""
         rows = [row for row in self._pending if row[0] in names]
         now = {name: counters for name, counters in self._names.items() if name in names}
         if ALL in names:
@@ -298,11 +300,11 @@ class Stats:
 
     @property
     def wants_depths(self) -> bool:
-        """Return whether depths may have changed since they were counted in an earlier minute."""
+        """Return whether the depths of queues may have changed since they were last counted."""
         return bool(self._names or self._names_before)
 
     def note_depths(self, depths: Mapping[str, int]) -> None:
-        """Store the number of queued jobs by name, as counted now; names that are missing have none."""
+        """Store the number of queued jobs by name, as counted now; a name that is missing has none."""
         self._depths = depths
-        for name in self._names_before:  # which may have changed after they were counted last
+        for name in self._names_before:  # their depths may have changed after the last count
             self._of(name)

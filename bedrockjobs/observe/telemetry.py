@@ -24,10 +24,10 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 """Environment variables that configure a collector."""
 
 CLOSE_S = 3.0
-"""Timeout for exporting the last spans when the server stops."""
+"""Maximum seconds for exporting the last spans when the server stops."""
 
 WELL = frozenset({"success", "terminated", "killed", "returned", "snoozed"})
-"""Run statuses that are not errors; that includes ends requested by people."""
+"""Statuses of runs that are not errors, including those of runs that people stopped."""
 
 
 def connect(version: str) -> Telemetry | None:
