@@ -45,7 +45,7 @@ class BadDefinitions(ValueError):
 
 
 class Faults:
-    """Collects the problems of one file."""
+    """Collects the problems of one definitions file."""
 
     def __init__(self, file: str) -> None:
         """Start without problems; ``file`` is the name used in messages."""
@@ -136,7 +136,7 @@ _TOML = re.compile(
 
 
 class Parsed(NamedTuple):
-    """The contents of a text."""
+    """The contents of a definitions file, before they are validated."""
 
     value: Any
     places: dict[str, list[Position]]
@@ -144,7 +144,7 @@ class Parsed(NamedTuple):
 
 
 def parsed(text: str, form: Format) -> Parsed:
-    """Parse a text; raises ValueError with the problem and its line."""
+    """Parse the text of a file in one of the formats; raises ValueError with the problem and its line."""
     if len(text) > SCHEDULE_FILE_CHARS_MAX:
         raise ValueError(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
     if form == "toml":
@@ -239,7 +239,7 @@ class Definition:
     given: dict[str, Any]
     """Parameters of CreateJob or PutRule, by wire name."""
     paused: bool = False
-    """Whether to create a schedule paused; an existing one is not changed by this."""
+    """Whether to pause the schedule when it is created; no effect on an existing one."""
     entry: DefinitionEntry | None = field(default=None, compare=False, repr=False)
     """The definition's entry in the file, for errors reported by the server."""
 
@@ -249,7 +249,7 @@ class Definitions:
     """The contents of a definitions file."""
 
     source: str
-    """The source that owns the schedules; empty if the file names none."""
+    """The source that owns the schedules and rules; empty if the file names none."""
     schedules: list[Definition]
     prune: bool = True
     """Whether to remove schedules and rules of this source that are not in the file."""
@@ -258,7 +258,7 @@ class Definitions:
 
 
 def format_of(file: str) -> Format | None:
-    """Return the format by the suffix of a file name, or None if it is unknown."""
+    """Return the format for the suffix of a file name, or None if the suffix is unknown."""
     return next((form for suffix, form in SUFFIXES.items() if file.lower().endswith(suffix)), None)
 
 
@@ -317,7 +317,7 @@ def _check_values(document: Any, faults: Faults) -> None:
         value, where, depth = pending.pop()
         count += 1
         # Maximum number of characters of a value's path in a message.
-        where = where[:100]  # limited here: the values below would copy a long key
+        where = where[:100]  # cut a long key here, since messages about nested values repeat it
         at = f"{where}: " if where else ""
         if depth > JSON_DEPTH_MAX:
             faults.add(f"{at}nested deeper than {JSON_DEPTH_MAX} levels")
@@ -365,7 +365,7 @@ def _all_defined(
     faults: Faults,
     define: Callable[[DefinitionEntry, Mapping[str, Any]], Definition | None],
 ) -> list[Definition]:
-    """Return the definitions of the valid entries; an entry has a name here if it is from a table by name."""
+    """Return the definitions of valid entries: pairs of the key in a table (None in a list) and values."""
     told = len(places) == len(entries)
     found: list[Definition] = []
     first: dict[str, int] = {}

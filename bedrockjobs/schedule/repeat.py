@@ -23,7 +23,7 @@ from bedrockjobs.schedule.cron.zones import find_zone
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
 REANCHOR_MAX = timedelta(hours=4)
-"""With ``compatibility: current``, shorter intervals skip missed runs, as in the current Bedrock."""
+"""Shorter intervals skip missed runs with ``compatibility: current``, as in the current Bedrock."""
 
 NEVER = "9999-12-31 23:59:59"
 """The next run of a schedule ``@never``, which only runs if it is triggered."""
@@ -54,7 +54,7 @@ class Repeat(NamedTuple):
 
 
 def complaint(error: ValueError) -> str:
-    """Return the message of a refused repeat; errors of CRON already name the field."""
+    """Return the message for an invalid repeat, which begins with ``repeat:``."""
     message = str(error)
     return f"repeat: {message}" if ": expected" in message else f"repeat: expected {message}"
 
@@ -74,7 +74,7 @@ def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat
 
 
 def _meant(text: str) -> str:
-    """Return what was expected instead of a text that is not a repeat; suggest CRON for a bare schedule."""
+    """Return the message for a text that is no repeat: what was expected, or CRON before a bare schedule."""
     forms = "HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED, STARTED or FINISHED with modifiers"
     interval, meant = cron.instead_of_every(text)
     if meant:
@@ -137,7 +137,7 @@ def count_ticks(text: str, after: str, until: str) -> int:
 
 
 def never_again(text: str) -> cron.BadSchedule:
-    """Return the error for a schedule whose last tick has passed."""
+    """Return the error for a schedule of which no tick is still to come."""
     _, expression = cron.split_zone(text)
     expected = "a tick that is still to come; its last one has passed, so it never fires"
     return cron.BadSchedule("expression", expression, expected)
@@ -149,9 +149,9 @@ def has_ticks(text: str) -> bool:
 
 
 def same_ticks(one: str, other: str) -> bool:
-    """Return whether two schedules have the same ticks, in whatever spelling.
+    """Return whether two schedules have the same ticks, even if they are written differently.
 
-    False if either cannot be parsed.
+    Returns False if one of them cannot be parsed.
     """
     if one == other:
         return True
@@ -162,7 +162,7 @@ def same_ticks(one: str, other: str) -> bool:
 
 
 def offset_at(text: str, tick: str) -> int | None:
-    """Return the UTC offset of a schedule's zone at a tick in seconds; None in UTC. Raises ValueError."""
+    """Return the UTC offset of a schedule's zone at a tick, in seconds; None for UTC. Raises ValueError."""
     zone = _zone_of(text)
     if zone is UTC or tick >= NEVER:
         return None
@@ -171,13 +171,13 @@ def offset_at(text: str, tick: str) -> int | None:
 
 
 def same_wall_time(text: str, tick: str, offset: int) -> str:
-    """Return the time with the same wall-clock time as a tick that was computed with another UTC offset."""
+    """Return a tick at the same wall-clock time as ``tick``, which was computed with the UTC ``offset``."""
     wall = (moment_of(tick) + timedelta(seconds=offset)).replace(tzinfo=_zone_of(text))
     return timestamp(wall.astimezone(UTC))
 
 
 def clock_change_note(text: str, tick: str) -> str:
-    """Return what a clock change did to a tick of a schedule; empty for most. Raises ValueError."""
+    """Return what a clock change did to a tick of a schedule; empty if nothing. Raises ValueError."""
     if _zone_of(text) is UTC:
         return ""
     zone, schedule = _meaning(text)
@@ -206,7 +206,10 @@ def _next_tick(text: str, after: str) -> str | None:
 
 
 def _reanchored(base: str, planned: str, now: str, modifiers: tuple[str, ...]) -> str:
-    """Return the first time from ``now`` on in phase with a short interval; long ones catch up instead."""
+    """Return the first time from ``now`` on that is whole intervals after ``planned``.
+
+    An interval of ``REANCHOR_MAX`` or more, or one with other modifiers than offsets, stays at ``planned``.
+    """
     step = moment_of(planned) - moment_of(base[:19])
     if not timedelta(0) < step < REANCHOR_MAX or not all(m[0] in "+-" for m in modifiers):
         return planned

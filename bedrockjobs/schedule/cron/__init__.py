@@ -35,7 +35,8 @@ __all__ = [
 ]
 
 PARSED_MAX = 16_384
-"""Parsed schedules in the cache, about 1 kB each: more than a server has, so that each is parsed once."""
+"""Maximum number of parsed schedules in the cache, about 1 kB each: more than a server has, so that each is
+parsed once."""
 
 _PREFIX = re.compile(r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:(?:CRON_)?TZ=([^ \t]*)[ \t]*)?", re.IGNORECASE)
 
@@ -58,7 +59,8 @@ def count_ticks(
 ) -> int:
     """Return how often the expression fires after ``after`` and up to ``until``, both aware.
 
-    A year of seconds takes about as long as a year of days. Raises BadSchedule.
+    Counting a year of ticks every second takes about as long as a year of ticks every day. Raises
+    BadSchedule.
     """
     schedule = parse(expression)
     return count_moments(schedule, after, until, find_zone(schedule.zone or zone)) if schedule.years else 0

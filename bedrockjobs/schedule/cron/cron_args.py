@@ -50,7 +50,7 @@ _DATE = re.compile(
 
 
 def texts_of(arguments: Mapping[str, object]) -> dict[str, str]:
-    """Return the given arguments as text; numbers are converted, None counts as not given."""
+    """Return the arguments that are given as text; numbers are converted, and None counts as not given."""
     texts = {}
     for key, value in arguments.items():
         if key not in _FIELDS and key not in _OTHERS:

@@ -58,7 +58,7 @@ def _time(seconds: list[int], minutes: list[int], hours: list[int]) -> str:
 
 
 def _regular_time(seconds: list[int], minutes: list[int], hours: list[int]) -> str:
-    """Return ``every 5 minutes`` and the like if the whole clock has one step; else an empty text."""
+    """Return ``every 5 minutes`` and the like if the ticks are evenly spaced, else an empty text."""
     steps = (_step(seconds, 60), _step(minutes, 60), _step(hours, 24))
     if steps[1:] == (1, 1) and steps[0]:
         return _every(steps[0], "second")
@@ -70,7 +70,7 @@ def _regular_time(seconds: list[int], minutes: list[int], hours: list[int]) -> s
 
 
 def _step(values: list[int], count: int) -> int:
-    """Return the step that divides the whole field evenly, or 0."""
+    """Return the step if the values divide the whole range of the field evenly, or 0."""
     step = values[1] - values[0] if len(values) > 1 else 0
     return step if step and count % step == 0 and values == list(range(0, count, step)) else 0
 

@@ -1,6 +1,6 @@
 """Parsing of cron expressions: five to seven fields, a macro, an interval or a weekday.
 
-This module defines the meaning of the fields together; ``cron_args`` parses Cronken's mappings, which differ.
+This module also defines how the fields act together; ``cron_args`` parses Cronken's mappings, which differ.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bedrockjobs.schedule.cron.plan import LAST, YEAR_MAX, YEAR_MIN, DayField, D
 
 
 AROUND = " \t\r\n"
-"""Characters around a schedule that are not part of it, including line ends of a file."""
+"""Characters that are ignored before and after a schedule, including line ends of a file."""
 
 VALUE_SHOWN_MAX = 100
-"""Characters of an invalid value that a message repeats."""
+"""Maximum characters of an invalid value that a message repeats."""
 
 
 class BadSchedule(ValueError):
@@ -61,7 +61,7 @@ class CronField(NamedTuple):
     high: int
     names: dict[str, int] = {}
     forms: str = ""
-    """What it accepts in addition to numbers, for messages."""
+    """What the field accepts in addition to numbers, in words for messages."""
 
     @property
     def range(self) -> str:
@@ -100,11 +100,11 @@ ALL = (SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY, YEAR)
 """In the order of an expression of seven fields."""
 
 STEP_MAX = 999_999_999
-"""The largest step that is parsed: far beyond every field, and quick to convert."""
+"""Maximum step that is parsed: far beyond every field, and quick to convert."""
 
 _SUNDAY_AGAIN = 7
 _OPEN = "?"
-"""Leaves a day field open like ``*``, as in Quartz and gorhill."""
+"""Leaves a day field unrestricted like ``*``, as in Quartz and gorhill."""
 
 
 def values_of(field: CronField, text: str) -> int:
@@ -117,7 +117,7 @@ def values_of(field: CronField, text: str) -> int:
 
 
 def years_of(text: str) -> int:
-    """Return the years, where bit 0 is the first year that a schedule may name."""
+    """Return the years as bits; bit 0 is ``YEAR_MIN``, the first year that a schedule may name."""
     return values_of(YEAR, text) >> YEAR_MIN
 
 
@@ -160,7 +160,7 @@ def week_days_of(text: str) -> DayField:
 
 
 def members_of(field: CronField, term: str) -> frozenset[int]:
-    """Return the values of a term without special forms, with Sunday as 0; raises BadSchedule."""
+    """Return the values of a term without special forms; Sunday is 0. Raises BadSchedule."""
     values = 0
     for value in _spread(field, term):
         values |= 1 << (value % _SUNDAY_AGAIN if field is WEEK_DAY else value)
@@ -205,14 +205,14 @@ def _spread(field: CronField, term: str) -> range:
 
 
 def _step(field: CronField, text: str, term: str) -> int:
-    """Parse a step; one beyond the end of its range leaves the first value, as in most other crons."""
+    """Parse a step; a step larger than the range leaves only the first value, as in most other crons."""
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= STEP_MAX:
         raise field.bad(term, f"a step in 1-{STEP_MAX}")
     return int(text)
 
 
 EXPRESSION_MAX = 2000
-"""Characters of an expression: room for a list in every field, and a bound on the cost of parsing."""
+"""Maximum characters of an expression: room for a list in every field, and a bound on the cost of parsing."""
 
 FORMS = "5 to 7 fields, an interval such as 5m, a weekday such as Mon, or a macro such as @daily"
 
@@ -232,7 +232,7 @@ MACROS = {
 _INTERVAL = re.compile(r"([0-9]+)([smh])", re.IGNORECASE)
 _INTERVALS = {"s": (SECOND, "*/{} * * * * *"), "m": (MINUTE, "0 */{} * * * *"), "h": (HOUR, "0 0 */{} * * *")}
 _EVERY = ("every", "@every")
-"""Words that other systems put before an interval, and that are not needed here."""
+"""Words that other systems put before an interval, and that an expression here leaves out."""
 _PERIODS = {
     "second": "1s",
     "minute": "@minutely",
@@ -249,7 +249,7 @@ _DURATION = re.compile(rf"(?:[0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?{_UNIT} ?)+")
 _PARTS = re.compile(rf"([0-9.]+) ?({_UNIT})")
 _YEAR = re.compile(r"(?<![0-9/])[0-9]{4}")
 _NO_SEPARATOR = re.compile(r"[^\S \t]")
-"""Other blanks that may be pasted: line ends, no-break and ideographic spaces."""
+"""A blank that does not separate fields but may be pasted: a line end, a no-break or an ideographic space."""
 _NO_DAYS = DayRule(DayField(), DayField(), either=False)
 
 
@@ -332,7 +332,7 @@ def _every(text: str, interval: str, meant: str) -> BadSchedule:
 
 
 def _written_out(word: str) -> str:
-    """Return the fields that a macro, an interval or a weekday abbreviates."""
+    """Return the fields for which a macro, an interval or a weekday stands."""
     if word.startswith("@"):
         if (macro := MACROS.get(word.lower())) is None:
             raise BadSchedule("expression", word, f"one of {', '.join([*MACROS, NEVER])}")

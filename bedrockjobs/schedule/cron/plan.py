@@ -19,7 +19,7 @@ EVERY_DAY = 0xFFFFFFFE
 """All days of a month: bits 1 to 31."""
 
 LAST = 0
-"""Replaces a number from 1 to 5: the last such weekday of the month."""
+"""In the place of a number from 1 to 5: the last such weekday of the month."""
 
 _SATURDAY, _SUNDAY = 5, 6
 _SEVENTHS = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28
@@ -31,7 +31,8 @@ _WEEKDAYS = tuple(
     )
     for first in range(7)
 )
-"""Days by the weekday of the 1st, then by a set of weekdays; they extend past the 31st."""
+"""The days of a month on which certain weekdays fall, by the weekday of the 1st and the set of weekdays (bit
+d: weekday d). The days extend past the 31st."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,14 @@ class DayField:
     days: int = 0
     weekdays: int = 0
     places: frozenset[tuple[int, int]] = frozenset()
-    """(weekday, n): its nth in the month, or its ``LAST``."""
+    """Pairs (weekday, n): the nth such weekday of the month, or for ``LAST`` the last one."""
     nearest: frozenset[int] = frozenset()
     """Days that are replaced by the nearest working day (Monday to Friday) of the same month."""
     last: bool = False
     last_workday: bool = False
     every: bool = False
-    """Whether the field was left open with ``*``; ``1-31`` selects the same days but is a restriction."""
+    """Whether the field is unrestricted (``*``); ``1-31`` selects the same days, but counts as a
+    restriction."""
 
     def of_month(self, first: int, length: int) -> int:
         """Return the days of a month that begins on weekday ``first`` and has ``length`` days."""
@@ -78,14 +80,14 @@ def _nearest_workday(first: int, length: int, day: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DayRule:
-    """The combination of day of month and day of week."""
+    """How day of month and day of week are combined."""
 
     month_day: DayField
     week_day: DayField
     either: bool
-    """Whether one of the two is enough (crontab's rule if both are restricted) or both must match."""
+    """Whether a day has to match one of the two fields (crontab's rule if both are restricted) or both."""
     weeks: int = 0
-    """ISO weeks allowed, bit by number; 0 for any."""
+    """The set of ISO weeks allowed; 0 for all weeks."""
 
     def of_month(self, year: int, month: int) -> int:
         """Return the days of this month that the rule allows."""
@@ -108,7 +110,7 @@ EVERY_YEAR = (1 << YEAR_MAX - YEAR_MIN + 1) - 1
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The meaning of an expression."""
+    """The meaning of an expression; sets are integers in which bit n stands for n."""
 
     seconds: int
     minutes: int
@@ -116,14 +118,15 @@ class Schedule:
     days: DayRule
     months: int
     years: int
-    """Bit 0 is ``YEAR_MIN``; without any bit it never fires by itself (``@never``)."""
+    """The set of years, in which bit 0 is ``YEAR_MIN``; an empty one never fires by itself (``@never``)."""
     wild: bool
     """Whether minute or hour contain a ``*``: such schedules follow real time across clock changes."""
     zone: str = ""
     """The zone given in a mapping; it takes precedence over the caller's."""
     start: datetime | None = None
     end: datetime | None = None
-    """First and last time allowed, both inclusive; naive ones are wall-clock times of the zone."""
+    """``start`` and ``end`` are the first and the last time allowed, both inclusive; naive ones are
+    wall-clock times of the zone."""
 
     def first_from(self, at: datetime) -> datetime | None:
         """Return the first matching wall-clock time from ``at`` on (naive, whole seconds)."""
@@ -152,7 +155,7 @@ class Schedule:
         return self._day_from(at.year, at.month, at.day) == (at.year, at.month, at.day)
 
     def _days_between(self, low: datetime, high: datetime) -> int:
-        """Return how many days match from that of ``low`` to that of ``high``, both inclusive."""
+        """Return how many days match from the day of ``low`` to that of ``high``, both inclusive."""
         total = 0
         for number in range(low.year * 12 + low.month - 1, high.year * 12 + high.month):
             year, month = number // 12, number % 12 + 1
@@ -167,7 +170,7 @@ class Schedule:
         return total
 
     def _times_until(self, hour: int, minute: int, second: int) -> int:
-        """Return how many matching times of a day are before this one."""
+        """Return how many of a day's matching times are before this time."""
         minutes, seconds = self.minutes.bit_count(), self.seconds.bit_count()
         found = _below(self.hours, hour) * minutes * seconds
         if self.hours >> hour & 1:

@@ -16,7 +16,8 @@ from bedrockjobs.schedule.cron.expression import BadSchedule
 from bedrockjobs.schedule.cron.plan import YEAR_MAX, YEAR_MIN, Schedule
 
 ZONE_CHARS_MAX = 100
-"""Characters of a zone's name: three times the longest one. Looking one up searches several folders."""
+"""Maximum characters of a zone's name: three times the longest one. Looking a name up searches several
+folders."""
 
 _SECOND = timedelta(seconds=1)
 _INSTANT = timedelta(microseconds=1)
@@ -57,8 +58,8 @@ def next_moment(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime |
 def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tzinfo) -> int:
     """Return how often the schedule fires after ``after`` and up to ``until`` (both aware).
 
-    Stretches without a clock change are counted at once by wall-clock times; the hours around a change are
-    counted tick by tick.
+    A stretch of time without a clock change is counted in one go by wall-clock times; the hours around a
+    change are counted tick by tick.
     """
     if schedule.start is not None:
         after = max(after, _moment(schedule.start, zone) - _INSTANT)
@@ -87,10 +88,11 @@ def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tz
 
 
 _STRETCH = timedelta(days=5)
-"""Time searched at once for a clock change: two changes are further apart."""
+"""Maximum length of a stretch that is searched for a clock change in one go: two changes are further
+apart."""
 
 _AROUND_CHANGE = timedelta(hours=3)
-"""More than any clock change."""
+"""A time longer than any clock change moves a clock."""
 
 
 def _wall(moment: datetime, zone: tzinfo) -> datetime:
@@ -98,7 +100,7 @@ def _wall(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def _first_change(low: datetime, high: datetime, zone: tzinfo) -> datetime:
-    """Return a time near which the clock changes; the offsets of ``low`` and ``high`` differ."""
+    """Return the moment at which the clock changes; the offsets of ``low`` and ``high`` differ."""
     offset = low.astimezone(zone).utcoffset()
     while high - low > _SECOND:
         middle = low + (high - low) / 2
@@ -147,15 +149,16 @@ class _Change(NamedTuple):
     before: timedelta
     behind: timedelta
     lower: datetime
-    """First wall-clock time that is skipped or repeated."""
+    """The first wall-clock time that the change skips or repeats."""
     upper: datetime
-    """First wall-clock time after these."""
+    """The first wall-clock time after those that are skipped or repeated."""
 
 
 def clock_change_note(schedule: Schedule, moment: datetime, zone: tzinfo) -> str:
     """Return what a clock change did to the tick at ``moment``, in UTC: it was moved, or comes twice.
 
-    Empty for all other ticks, and for a schedule with ``*`` in minute and hour, which follows real time.
+    The note is empty for all other ticks, and for a schedule with ``*`` in minute and hour, which follows
+    real time.
     """
     if schedule.wild or zone is UTC:
         return ""
@@ -178,7 +181,7 @@ def _utc(wall: datetime, offset: timedelta) -> datetime:
 
 
 def _offsets(wall: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
-    """Return a wall-clock time's offsets before and after its clock change; equal if there is none."""
+    """Return the UTC offsets of a wall-clock time before and after a clock change; equal if it is in none."""
     before = zone.utcoffset(wall)
     behind = zone.utcoffset(wall.replace(fold=1))
     assert before is not None
