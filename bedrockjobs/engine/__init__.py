@@ -1,1 +1,1 @@
-"""The engine: commands become commits, by authorization, handlers, waiters and maintenance."""
+"""The engine executes commands in transactions: authorization, handlers, waiters, commits and maintenance."""

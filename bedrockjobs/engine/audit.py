@@ -92,7 +92,7 @@ def audited(context: Context, command: Command[Any], *, careful: bool) -> Outcom
 def _with_repeating(
     context: Context, caller: Principal, command: Command[Any], job_ids: list[int], *, careful: bool
 ) -> Outcome:
-    """Execute a command that may change repeating jobs; audit each that it changed, and record an event."""
+    """Execute a command that may change repeating jobs; audit each job it changed, and record an event."""
     found = [job for job_id in dict.fromkeys(job_ids) if (job := context.unit.job(job_id)) is not None]
     outcome = perform(context, command, careful=careful)
     if not isinstance(outcome, Answer):
@@ -212,7 +212,7 @@ def _latest_usual(context: Context, job: Job) -> str:
     """Return the latest nextRun that the end of a run usually plans: the job's own, or that of a retry."""
     first = value_or(job.options.backoff, BACKOFF_S_DEFAULT)
     longest = value_or(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
-    # Backoff has some jitter.
+    # The backoff has up to 25 % of jitter.
     retry = after_seconds(context.now_ms, 1.25 * longest)
     try:
         own = (
@@ -261,7 +261,7 @@ def _about(context: Context, command: Command[Any]) -> Job | None:
         return context.unit.first_of_name(command.name, mocked=False) if command.unique else None
     name = getattr(command, "name", None)
     if isinstance(name, str) and "job_id" in type(command).model_fields:
-        # Jobs of a name that are checked for a schedule; a name has at most one.
+        # Maximum number of jobs of the name that are read, to find a schedule: a name has at most one.
         return next(iter(context.unit.named(name, 1)), None)
     return None
 

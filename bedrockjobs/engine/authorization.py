@@ -1,7 +1,7 @@
 """Authorization: check commands against role, scope and run token before they are executed.
 
-A run token permits its run to report progress, append output and create children. Tokens are looked up
-elsewhere. Whether the run is still open is checked in the transaction that executes the command.
+A run token permits its run to report progress, append output and create children. Tokens are looked up in
+``access``. Whether the run is still open is checked in the transaction that executes the command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORDS = (
     " with its runID, CreateJob and CreateJobs with its jobID as parentJobID, and AddToWorkflow with its"
     " jobID"
 )
-"""The error text for any other command."""
+"""The error text for a command that a run token does not permit."""
 
 
 def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None:
@@ -260,4 +260,4 @@ _TAKES: dict[type[Command[Any]], Callable[[Any, Scope], Command[Any]]] = {
     c.FinishJobs: _scoped_then_get,
     c.Heartbeat: _scoped_heartbeat,
 }
-"""Commands that take jobs by patterns, which are intersected with the scope."""
+"""Functions that limit the names and patterns in a command to a scope, by command."""

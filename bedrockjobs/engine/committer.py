@@ -71,7 +71,7 @@ class CommitExecutor:
         self._given: SimpleQueue[tuple[Callable[[], None], Then] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
         self._usual_s = QUICK_COMMITS * QUICK_COMMIT_S if waits_for_disk else 0.0
-        """Moving average of recent commit times."""
+        """Moving average of recent commit times, in seconds."""
         self.start = self._thread.start
         """Start the thread."""
         self.is_alive = self._thread.is_alive
@@ -111,18 +111,18 @@ class CommitExecutor:
 
 # Group commit window: whether a commit waits one iteration of the event loop for more requests. With a few
 # clients, requests arrive one by one: the first begins a transaction, and the others have arrived by the time
-# its statements are done. A probe for them costs a few hundredths of a commit. A single client, however,
-# sends its next request only after the reply, so every probe for it is wasted. So the number of commands in
-# the last commit predicts how many to expect, and the recent success of probes decides whether to probe for
-# more.
+# its statements are done. A probe (one iteration of the loop, to see whether requests have arrived) costs a
+# few hundredths of a commit. A single client, however, sends its next request only after the reply, so every
+# probe for it is wasted. So the number of commands in the last commit predicts how many to expect, and the
+# recent success of probes decides whether to probe for more.
 
 
 PROBES_MAX = 8
 """Maximum number of probes before one commit, so that a trickle of requests cannot delay the first one any
 longer."""
 PROBE_S = 0.0002
-"""Seconds after which a probe is the last one: other work, such as a page or a large request, used that
-iteration of the loop, and each further probe could cause the same delay."""
+"""Maximum seconds of a probe after which another may follow. A longer one shows that other work, such as a
+page or a large request, used that iteration of the loop; each further probe could cause the same delay."""
 WINDOW = 8
 """Number of probes, roughly, over which their success is averaged."""
 WORTH = 0.2
@@ -146,7 +146,7 @@ class GroupCommitWindow:
         self._found = 1.0
         self._passed = 0
         self.probes = 0
-        """Probes of the current transaction; reset when it begins."""
+        """Number of probes in the current transaction; reset when it begins."""
         self.probing = False
         """Whether a transaction is probing in this iteration of the loop, which other work should leave
         free."""
@@ -154,8 +154,8 @@ class GroupCommitWindow:
     def more(self, arrived: Arrived, count: int) -> list[Submission]:
         """Return more commands for a transaction that has ``count``, perhaps none.
 
-        If probing is likely to pay, yield to the loop, then return what has ``arrived``. It is not for
-        servers that share a database: there all commands have to be known before the first round trip.
+        If probing is likely to pay, yield to the loop, then return what has ``arrived``. Servers that share a
+        database do not call this, as all commands have to be known before their first round trip.
         """
         most = self._settings.batch_max
         if count >= most or not self._pays(count):
@@ -209,7 +209,7 @@ class ManyNames:
             shares.check(token, NAMES_QUEUED_MAX)
 
     def put_aside(self, arrived: list[Submission]) -> list[Submission]:
-        """Queue those that ask for many names; return the others."""
+        """Queue the submissions that ask for many names; return the other ones."""
         many = [one for one in arrived if one.many]
         self.waiting += many
         self._names += sum(one.many for one in many)
@@ -218,8 +218,9 @@ class ManyNames:
     def some(self, others: int) -> list[Submission]:
         """Remove and return the takes for the next transaction, at least one if any are queued.
 
-        If the transaction has ``others``, every second one gets none: the others arrived during the last
-        transaction, and must not wait for a second series of takes.
+        ``others`` is the number of other commands in the transaction. If there are any, at most every second
+        transaction gets such takes: commands that arrived during one series of takes must not wait for a
+        second one.
         """
         found: list[Submission] = []
         self._did_some = not (others and self._did_some)

@@ -31,7 +31,7 @@ class JobsTaken(NamedTuple):
     """Jobs given out in one commit."""
 
     jobs: list[tuple[str, str]]
-    """The name of each, and the time at which it was due; empty if it did not wait, as for pings."""
+    """Name and due time of each job; the time is empty if the job did not wait, as for pings."""
     at: str
     """The time of the commit."""
 
@@ -70,7 +70,7 @@ class RunOpened(NamedTuple):
     """Maximum seconds between heartbeats; 0 means no limit."""
     cause: str
     wait_s: float
-    """How long its job had been due."""
+    """Seconds for which its job had been due."""
 
 
 class RunRestored(NamedTuple):
@@ -121,7 +121,7 @@ class OutputChanged(NamedTuple):
 
     run_id: int
     size: int = 0
-    """Bytes of output."""
+    """Bytes of new output; 0 if only the progress changed."""
 
 
 class TicksEntered(NamedTuple):

@@ -1,8 +1,8 @@
 """Lookups: commands that only read rows named by ID, answered in parallel to the writer.
 
-While the writer is busy, they read committed rows on a connection of their own, and wait neither for the open
-transaction nor for its commit. The handlers are those of the writer; what cannot be answered here (a damaged
-row, a connection that fails) is executed by the writer, which then says what is wrong.
+While the writer is busy, lookups read committed rows on a connection of their own, and wait neither for the
+open transaction nor for its commit. They use the writer's handlers. A lookup that cannot be answered here (a
+damaged row, a connection that fails) is executed by the writer, which then replies with the error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answered = list[tuple[Submission, Outcome]]
 
 
 class Lookups:
-    """Queues lookups and executes those that have arrived, one read after another."""
+    """Queues lookups; each read executes all that have arrived, up to ``batch_max``."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Lookups:
         refer: Callable[[list[Submission]], object],
         idle: Callable[[], object],
     ) -> None:
-        """Read from ``rows``, if the engine has any.
+        """Read from ``rows``; None if the engine has no connection for lookups.
 
         ``answer`` receives the outcomes, ``refer`` the submissions that the writer has to execute; ``idle``
-        is called when all are done.
+        is called when no lookup is left.
         """
         self._rows, self._clock, self._settings, self._workers = rows, clock, settings, workers
         self._answer, self._refer, self._idle = answer, refer, idle
@@ -121,7 +121,7 @@ class Lookups:
 
     def _done(self, answered: Answered, referred: list[Submission], left: list[Submission]) -> None:
         self._gathered.extendleft(reversed(left))
-        # One read in each turn of the event loop: those that arrive in the same turn share the next one.
+        # One read in each turn of the event loop: lookups that arrive in the same turn share the next read.
         asyncio.get_running_loop().call_soon(self._next)
         if referred:
             self._refer(referred)
@@ -137,5 +137,5 @@ def _outcome(context: Context, submission: Submission) -> Outcome | None:
         if submission.caller is None:
             return perform(context, command)
         return perform_for(submission.caller, context, command)
-    except Exception:  # the writer meets it again, and handles it
+    except Exception:  # the writer meets the same error, and handles it
         return None

@@ -86,13 +86,13 @@ class Health:
             self._engine.reserve_space()
 
 
-# Outage handling: reconnect with backoff, and refuse commands that have waited too long. Waiters stay.
+# Outage handling: reconnect with backoff, and refuse commands that have waited too long. Waiters wait on.
 
 
 log = logging.getLogger(__name__)
 
 Step = Callable[[], object]
-"""The next step after some work."""
+"""A function to be called after a piece of work, which the work returns."""
 
 
 class Outage:
@@ -127,7 +127,7 @@ class Outage:
         """Whether the database is unreachable."""
         self._since = 0.0
         self._marks: deque[tuple[float, int]] = deque()
-        """Total number of commands that had arrived at certain times, including those removed since."""
+        """Past times, each with the number of commands that had arrived by then since the outage began."""
         self._taken_out = 0
         self._given_up = False
 

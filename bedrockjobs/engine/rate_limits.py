@@ -21,12 +21,15 @@ ROOM_S = 5.0
 """Seconds for which a count is valid, as retried jobs are queued without asking the limiter."""
 
 EVENT_EVERY_S = 60.0
-"""Minimum interval between two events about the same limit."""
+"""Minimum number of seconds between two events about the same limit."""
 
 
 @dataclass(slots=True)
 class RateLimit:
-    """The state of one limit."""
+    """The state of one limit: its token bucket of creates per second, and the creates left from a count.
+
+    Times are in monotonic seconds, except for ``last_refused``, a timestamp.
+    """
 
     limit: Limit
     tokens: float
@@ -38,7 +41,7 @@ class RateLimit:
     last_refused: str = ""
     reported_at: float = float("-inf")
     unreported: int = 0
-    """Refusals not yet reported by an event."""
+    """Number of refusals not yet reported by an event."""
 
 
 class RateLimiter:

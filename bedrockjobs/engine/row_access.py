@@ -22,7 +22,7 @@ from bedrockjobs.store.base import Unit
 def perform_for(
     caller: Principal, context: Context, command: Command[Any], *, careful: bool = False
 ) -> Outcome:
-    """Execute a command for a caller, as ``perform`` does."""
+    """Execute a command as ``perform`` does, limited to what the caller may see, and audit it."""
     unit = context.unit
     context.caller = caller
     try:

@@ -25,7 +25,7 @@ load(handlers)
 
 
 def unit(context: Context, act: Callable[[], T]) -> T:
-    """Call ``act`` and undo its changes if it raises; raise its error, or StoreError for a fault."""
+    """Call ``act`` and undo its changes if it raises; raise its error, or StoreError if the store failed."""
     parts = (context, *context.parts)
     marks = [part.mark() for part in parts]
     savepoint: object = None

@@ -31,7 +31,7 @@ HEAP_SLACK = 100
 rebuilt."""
 
 WAKE_LATE_S = 0.001
-"""How much later than a job's nextRun the dispatcher wakes, as timestamps are truncated to milliseconds."""
+"""Seconds by which the dispatcher wakes later than a job's nextRun, as timestamps are cut to milliseconds."""
 
 GroupKey = tuple[Names, bool, int | None, tuple[str, ...], Scope | None, bool, str | None]
 """What a group asks for: names, mocked, priority, accepts, scope, whether it asks only once, and the worker
@@ -72,7 +72,7 @@ class WaiterGroup:
     __slots__ = ("due", "held", "key", "once", "request", "waiters")
 
     def __init__(self, key: GroupKey, request: TakeRequest, *, held: bool, once: bool) -> None:
-        """Start without waiters; a group that is ``held`` is not served."""
+        """Start without waiters; a group that is ``held`` is not served, since its worker is drained."""
         self.key = key
         self.request = request
         self.held = held
@@ -119,9 +119,9 @@ class Waiting:
         self.sooner = False
         """Whether a deadline or due time was added since the dispatcher last looked at them."""
         self._waits_of: Counter[tuple[str, str]] = Counter()
-        """Waiters by worker and token."""
+        """Number of waiters by worker and token."""
         self._unindexed_of: Counter[tuple[str, str]] = Counter()
-        """Waiters by token and pattern, for patterns that are compared with every name."""
+        """Number of waiters by token and pattern, for patterns that are compared with every name."""
         self._shares = TokenShares("Too many patterns are waited for")
         """How many such patterns each token waits for."""
         self._changes: list[tuple[Waiter, bool]] = []
@@ -151,7 +151,7 @@ class Waiting:
         self._put_back(list(again.values()))
 
     def forget(self) -> None:
-        """Roll back all changes since the last commit; no waiter is stored in a table."""
+        """Roll back all changes since the last commit."""
         self.undo(0)
 
     def committed(self) -> int:
@@ -230,7 +230,7 @@ class Waiting:
         return self._waits_of[worker, token]
 
     def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
-        """Regroup waiters: ``held`` workers are not served, ``alone`` ones have jobs of their own queued."""
+        """Regroup waiters: ``held`` workers are drained and not served, jobs are bound to ``alone`` ones."""
         if held is self._held and alone is self._alone:
             return
         changed = (self._held ^ held) | (self._alone ^ alone)
@@ -364,7 +364,7 @@ class Waiting:
             groups = iter(self._by_name.get(row.name, ()))
         if row.lane:
             return [group for group in groups if group.request.fits(row)]
-        priority = row.priority  # the rest of what such a job has to fit are the names
+        priority = row.priority  # apart from it, a job of the open lane only has to fit the names
         return [group for group in groups if group.request.priority in (None, priority)]
 
     def plan(self, names: Iterable[str]) -> AccessPlan:
@@ -424,7 +424,7 @@ class Waiting:
         return [group for group in found if group.request.names.may_match(pattern)]
 
     def note_name_due(self, name: str, timestamp: str) -> None:
-        """Record that an unknown job of some name may become due at ``timestamp``."""
+        """Record that a job of which only the name is known may become due at ``timestamp``."""
         for group in self._groups_at(name):
             self.note_due(group, timestamp)
 
@@ -469,11 +469,11 @@ class Waiting:
 
 
 POLL_NAMES_AT_ONCE = 500
-"""Names of one poll, which happens every half second: 2,000 take two seconds. PostgreSQL needs 1.5 ms for
-this many empty names, and 15 ms if all of them have jobs for later."""
+"""Maximum number of names in one poll. There is a poll every half second, so that 2,000 names take two
+seconds. PostgreSQL needs 1.5 ms for this many names without jobs, and 15 ms if all have jobs due later."""
 
 PATTERNS_AT_ONCE = 16
-"""Patterns, or lists of them, that are tried in one poll: each costs a round trip or two."""
+"""Maximum number of groups with patterns that are tried in one poll: each costs one or two round trips."""
 
 LATELY_S = 5
 """Seconds for which the poll looks back for due jobs of any name, so that patterns find them too: as long as
@@ -481,7 +481,11 @@ a transaction may take to commit (``unit_s_max``)."""
 
 
 def poll(context: Context, waiting: Waiting) -> None:
-    """Mark groups for which a job may be due: for some names, some patterns, and all recent jobs."""
+    """Mark groups for which a job may be due.
+
+    These are groups of names for which a job is due (the next names in rotation, and all names of jobs that
+    became due lately), and the next groups with patterns in rotation, whether or not a job is due.
+    """
     if not waiting.count:
         return
     names = waiting.names_in_turn(POLL_NAMES_AT_ONCE)

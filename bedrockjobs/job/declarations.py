@@ -1,4 +1,4 @@
-"""Records which versions of a source's schedules live workers declare, and when they ceased to be declared.
+"""Records which versions of a source's schedules live workers declare, and since when one is undeclared.
 
 During a rolling restart, workers of several versions of one module run side by side. Each set of schedules
 that a worker declares is a version. A newer version outranks an older one while one of its workers is alive,

@@ -153,8 +153,7 @@ class Memory(NamedTuple):
     """UTC offset of a schedule's zone at its tick, in seconds, by the time zone rules in force when the tick
     was planned; None in UTC, and if its nextRun was set by hand."""
     takes: int = 0
-    """Number of takes without a run after which it was returned; the other columns are the same after such a
-    take and the next one."""
+    """Counter of takes without a run: it tells a take from an earlier one if all other columns are equal."""
     workflow: int = 0
     """The workflow to which it belongs, 0 if none."""
     ref: str = ""
@@ -169,7 +168,7 @@ class Memory(NamedTuple):
         return self.trigger is not None or self.pending
 
     def after_end(self) -> Memory:
-        """Return the notes without the counts of failed attempts, for a job that is not to be retried."""
+        """Return the notes to keep if no retry follows: without the counts and causes of attempts."""
         return self._replace(failures=0, losses=0, unfit=0, cause="", overtime=0, cancelled=False)
 
     def after_run(self, *, error: str | None = None, exit_code: int | None = None) -> Memory:
