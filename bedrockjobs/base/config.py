@@ -389,7 +389,12 @@ STATS_NAMES_MAX = 1_000
 busy."""
 
 STATS_AT_ONCE = 100
-"""Maximum number of rows of counters written with one transaction: a millisecond."""
+"""Rows of counters written with one transaction, a millisecond: a tenth of those that wait, if these are more
+than ten times as many."""
+
+STATS_COUNTED_MAX = 10_000
+"""Maximum number of names counted on their own within a minute, of which those with the most jobs are kept:
+5 MB."""
 
 STATS_PENDING_MAX = 20_000
 """Maximum number of rows of counters that wait to be written, about 10 MB: ten minutes with as many names as

@@ -192,8 +192,8 @@ def toml_document(text: str) -> dict[str, Any]:
         head = _TOML_HEAD.match(lines[line - 1])
         what = "a key" if head is None else f"the key {head['key']}" if head["key"] else head["table"]
         raise tomllib.TOMLDecodeError(f"{what} is given twice (at line {line}, column 1)") from None
-    except ValueError:
-        raise _too_long_in_toml(text) or AssertionError("expected a number that is too long") from None
+    except ValueError as error:
+        raise _too_long_in_toml(text) or tomllib.TOMLDecodeError(str(error)) from None
     if _LONG_WITH_PREFIX.search(text) and (long := _too_long_in_toml(text)):
         raise long
     return document

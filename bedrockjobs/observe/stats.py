@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any
 
 from bedrockjobs.base.clock import moment_of
-from bedrockjobs.base.config import STATS_AT_ONCE, STATS_NAMES_MAX, STATS_PENDING_MAX
+from bedrockjobs.base.config import STATS_AT_ONCE, STATS_COUNTED_MAX, STATS_NAMES_MAX, STATS_PENDING_MAX
 from bedrockjobs.engine.events import (
     JobLost,
     JobRetried,
@@ -201,7 +201,7 @@ class Stats:
         """Return the counters of a name in the current minute, for the caller to change."""
         if name in self._names:
             return self._names[name]
-        if len(self._names) >= 10 * STATS_NAMES_MAX:
+        if len(self._names) >= STATS_COUNTED_MAX:
             return self._rest
         counters = self._names[name] = _zeros()
         return counters

@@ -202,8 +202,9 @@ def _folded(problems: list[Notice]) -> list[Need]:
         if len(notices) == 1:
             needs.append(Need("", notices, notices[0].path, notices[0].query))
         else:
-            # The last one may stand for those beyond the limit of problems; it has no name then.
-            several = str(len(notices)) if notices[-1].name else f"More than {len(notices) - 1}"
+            # One without a name stands for those beyond the limit of problems.
+            named = sum(1 for notice in notices if notice.name)
+            several = str(named) if named == len(notices) else f"More than {named}"
             needs.append(Need(_OF_SEVERAL[kind].format(several), notices, *PLACES[kind]))
     if len(needs) <= NEEDS_SHOWN:
         return needs

@@ -110,6 +110,7 @@ BOUNDS = (
     "store.records.COUNTED_MAX",
     "store.postgresql.heads.FLOORS_KEPT_MAX",
     "engine.workers.WORKERS_MAX",
+    "observe.stats.STATS_COUNTED_MAX",
     "protocol.raw.REQUESTS_CACHED_MAX",
 )
 """Bounds of registries that strangers fill, beside the settings and those of ``lru_cache``."""
@@ -204,9 +205,6 @@ async def test_what_is_remembered_of_each_stranger_has_a_bound(
 ) -> None:
     for bound in BOUNDS:
         monkeypatch.setattr(f"bedrockjobs.{bound}", MOST)
-    monkeypatch.setattr(
-        "bedrockjobs.observe.stats.STATS_NAMES_MAX", MOST // 10
-    )  # it counts ten times as many
     # A server that stood still for so long on a busy machine would forget its workers, with room for them.
     monkeypatch.setattr("bedrockjobs.store.postgresql.peers.SERVER_GONE_S", 600)
     live = await serve(patterns_cached_max=MOST)

@@ -196,7 +196,7 @@ async def test_what_waits_to_be_written_is_bounded(monkeypatch: pytest.MonkeyPat
     assert len(counters.unwritten({"", "a"})) == 6 + 4
     for name in range(30_000):
         counters._count(stats.CREATED, f"n{name}")
-    assert len(counters._names) == 10 * config.STATS_NAMES_MAX
+    assert len(counters._names) == config.STATS_COUNTED_MAX
 
 
 async def test_a_narrow_token_sees_the_names_in_its_scope(site: Site) -> None:
