@@ -27,7 +27,7 @@ CREATE TABLE jobs (
     attempt     INTEGER NOT NULL DEFAULT 0,     -- number of takes
     runID       INTEGER NOT NULL DEFAULT 0,     -- the current run, if any; fences late reports
     expires     TEXT    NOT NULL DEFAULT '',    -- deadline of the current run
-    lane        TEXT    NOT NULL DEFAULT '',    -- partition; '': any worker may take it, see Lane in bedrockjobs/job/rows.py
+    lane        TEXT    NOT NULL DEFAULT '',    -- partition of the queued jobs; '': any worker may take it, see Lane in bedrockjobs/job/rows.py
     options     TEXT    NOT NULL DEFAULT '{}',  -- the user's other attributes, a JSON object: retries, cmd, ...
     memory      TEXT    NOT NULL DEFAULT '{}',  -- the server's notes, a JSON object, see Memory in bedrockjobs/job/rows.py
     checksum    INTEGER,                        -- CRC-32 of data as the server wrote it; null: unknown

@@ -254,7 +254,7 @@ class Unit(Protocol):
         """
 
     def skipped_locked(self, request: TakeRequest, now: str) -> bool:
-        """Return whether ``first_due`` skipped a due job that another unit has locked and may requeue.
+        """Return whether ``first_due`` skipped a due job that another unit has locked, and may requeue.
 
         On a shared database this includes jobs that became due after the unit began.
         """
@@ -353,7 +353,7 @@ class PendingReads:
         return self._reads.total
 
     def begin(self, *, again: bool = False) -> None:
-        """Count a read; raise TooMany if too many are pending, unless it reads ``again``."""
+        """Count a read; raise TooMany if too many are pending. Follow-ups (``again``) are not refused."""
         if again:
             self._reads.add(READING_TOKEN.get())
         else:

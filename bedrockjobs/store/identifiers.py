@@ -107,7 +107,7 @@ class _Counter:
         """``next`` and ``end`` as of the last commit."""
 
     def load(self) -> None:
-        """Read the stored number; continue with the block if it is unchanged."""
+        """Read the stored number; if the last commit left it so, continue with the reserved block."""
         stored = int(self._execute(SQL["get_meta"], (self._key,)).fetchone()[0])
         before, end = self.kept
         self.next, self.end = (before if stored == end else stored), stored

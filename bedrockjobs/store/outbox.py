@@ -173,7 +173,7 @@ class OutboxTable:
         return rows
 
     def next_rows(self, now: str) -> list[OutboxRow]:
-        """Return rows to be sent now, in order, without those behind one of their key that waits."""
+        """Return the rows to send now, in order, but none behind a waiting row of its ``order_key``."""
         return self._do(_NEXT + self._some, now, now, reads=True)
 
     def aside(self) -> list[OutboxRow]:

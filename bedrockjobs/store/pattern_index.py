@@ -763,7 +763,7 @@ class PatternIndex:
         self._forget_matches()
 
     def _is_in_use(self, pattern: _Pattern) -> bool:
-        """Return whether a take needs a pattern: restarting its scan would never finish."""
+        """Return whether a take needs a pattern: evicting such a one would restart its scan each time."""
         asked = self._asked is not None and pattern.names in self._asked[1]
         return asked or pattern.walk is not None or bool(pattern.needed_by)
 

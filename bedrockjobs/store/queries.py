@@ -72,7 +72,7 @@ class _Process:
         """Whether the process can no longer be used."""
 
     async def serve(self, on_ready: Callable[[_Process], object]) -> str:
-        """Read its answers until it exits; return how it exited. ``on_ready`` is called once it is ready."""
+        """Read the process's answers until it exits; return how. Call ``on_ready`` when it is ready."""
         late = asyncio.get_running_loop().call_later(START_S, self.kill)
         try:
             reader, self._writer = await asyncio.open_unix_connection(sock=self._ours)

@@ -1,6 +1,6 @@
 """Finds the next queued job to take, by name and priority, with lanes, locks and pauses.
 
-A lane is a partition of the queue: the queued jobs with the same conditions for being taken. The lanes and
+A lane is a partition of the queued jobs: those with the same conditions for being taken. The lanes and
 locks in use are cached, and loaded again after a rollback. Statements use the writer's connection.
 """
 

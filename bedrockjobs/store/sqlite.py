@@ -299,7 +299,7 @@ class SQLiteEngine:
 
 
 class SQLiteRowReader:
-    """Reads committed rows on a connection of its own, opened at first use."""
+    """Reads committed rows on a separate connection, opened at first use."""
 
     def __init__(self, path: str, settings: Settings, clock: Clock) -> None:
         """Read the file at ``path``."""

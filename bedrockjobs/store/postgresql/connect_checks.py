@@ -1,8 +1,8 @@
 """Check a PostgreSQL database on each new connection, and explain why a server cannot start on it.
 
-The checks compare the cluster and its timeline with those seen before, and verify the required durability. A
-promoted standby has a higher timeline and may lack the last commits of its primary. A range of IDs is then
-skipped, so that no ID that a client has seen is used twice.
+The checks compare the cluster and its timeline with those of the last connection, and verify the required
+durability. A promoted standby has a higher timeline and may lack the last commits of its primary. A range of
+IDs is then skipped, so that no ID that a client has seen is used twice.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class StartFault(NamedTuple):
     sentence: str
     status: int
     passes: bool = False
-    """Whether it may pass by itself, so that a starting server waits as a running one does."""
+    """Whether the fault may pass by itself: a starting server then waits, as a running one does."""
 
 
 _LET_IN = (
@@ -196,8 +196,8 @@ _LET_IN = (
     ("starting up", "Try again in a moment.", UNAVAILABLE),
     ("shutting down", "Try again in a moment.", UNAVAILABLE),
 )
-"""Parts of connection errors, with advice and exit status. Such errors have no code, and their language
-depends on the database; an unknown one is passed on unchanged."""
+"""Parts of the messages of connection errors, with advice and exit status. Such errors have no SQLSTATE, and
+their language depends on the database; an error with none of these parts is passed on unchanged."""
 
 _STATES = (
     (

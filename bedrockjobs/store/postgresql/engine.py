@@ -61,7 +61,7 @@ class PostgreSQLEngine:
         self._clock = clock or SystemClock()
         self._seconds = SystemClock()
         self.id = secrets.token_hex(8)
-        """Unique among the servers of the database."""
+        """An ID of this server, unique among the servers of the database."""
         self._units = 0
         terms = terms or SessionRequirements()
         self._arrival = ConnectChecks(terms)
@@ -110,7 +110,7 @@ class PostgreSQLEngine:
                 self._roll_back()
 
     def _check_salt(self) -> None:
-        """Raise UnfitDatabase if the lock salt changed, as on a promoted standby without the migration."""
+        """Raise UnfitDatabase if the lock salt changed, as on a promoted standby that lacks the migration."""
         if schema.salt_of(self.session) != self._salt:
             raise UnfitDatabase("the tables have changed; restart the server")
 
@@ -173,7 +173,7 @@ class PostgreSQLEngine:
     def _was_committed(self, error: StoreAway) -> bool:
         """Return whether a commit whose answer was lost succeeded; raises OutcomeUnknown.
 
-        It retries for a while, since a standby may have to be promoted first.
+        It tries again for a while, since a standby may have to be promoted first.
         """
         self.lost_commit = error
         try:
@@ -239,7 +239,7 @@ class PostgreSQLEngine:
         """Do nothing: PostgreSQL manages its own disk."""
 
     def on_queued(self, due: Mapping[str, str] | None) -> None:
-        """Record the jobs that other servers queued: the earliest nextRun by name; None: unknown ones."""
+        """Record the jobs that other servers queued: earliest nextRun by name; None if names are unknown."""
         self.unit.remembered.on_queued(due)
 
     def changed_outside(self) -> bool:

@@ -1,4 +1,4 @@
-"""Cached heads: which names have the next jobs that match a pattern, for very many names.
+"""Cached heads: finds which of very many names have the next jobs that match a pattern.
 
 Querying each of 10,000 names takes a tenth of a second. So the nextRun of the first job (the head) of each
 name and priority is cached. It is a lower bound: every queued job is covered, but a job that is gone may
@@ -6,9 +6,9 @@ still have a head, which the next query of its name corrects.
 
 A new pattern begins with a scan of the names, one slice per unit: a take that needs more raises
 StillSearching, and ``search`` continues. Patterns that need the same names share a scan, and lists of
-patterns share the heads of each one. A pause drops nothing: heads of paused names are set aside when they
-come up, and return in slices when the pause ends. A pattern with too many names is wide: it scans the queue
-in order and caches the position up to which nothing matches.
+patterns share the heads of each pattern. A pause removes no heads: heads of paused names are set aside when a
+take reaches them, and return in slices when the pause ends. A pattern with too many names is wide: it scans
+the queue in order and caches the position up to which nothing matches.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
 
 
 FLOORS_KEPT_MAX = 10_000
-"""Maximum number of names with cached marks, about 8 MB; beyond it, all are dropped."""
+"""Maximum number of names with cached marks, about 8 MB; if there are more, all marks are dropped."""
 
 RAISED_EVERY_S = 1
-"""Minimum interval between two reads of the marks of a name; a take walks past the dead entries of that
+"""Minimum seconds between two reads of the marks of a name; a take walks past the dead entries of that
 time."""
 
 BEHIND_S = 2
-"""How far the marks stay behind the clock, so that a new job is found even without a notification: its
-nextRun is the timestamp of its unit, which may have begun a little earlier."""
+"""Seconds by which the marks stay behind the clock, so that a new job is found even without a notification:
+its nextRun is the timestamp of its unit, which may have begun a little earlier."""
 
 ANY = ""
-"""Key for all names."""
+"""Key of the marks of the whole queue."""
 
 LowWaterMark = tuple[str, ...]
 """For each priority, highest first, a timestamp before which no job is queued; empty if unknown."""
@@ -62,14 +62,14 @@ class LowWaterMarks(NamedTuple):
 
     known: dict[str, LowWaterMark]
     load: dict[str, str]
-    """When the marks of a name were last read, or first requested."""
+    """When the marks of each name were last read, or first requested."""
 
     def marks_of(self, name: str) -> LowWaterMark:
         """Return the marks of a name."""
         return self.known.get(name, _NONE)
 
     def to_raise(self, names: Iterable[str], now: str) -> list[str]:
-        """Return the names to read: those requested before and not read for a while."""
+        """Return the names whose marks to read: requested before, and not read for a while."""
         old = after_seconds(now, -RAISED_EVERY_S)
         bounds = []
         for name in names:
@@ -113,47 +113,50 @@ NAMES_MATCHED_MAX = 50_000
 """Maximum number of names in the cache of matching patterns; it is cleared when it is full."""
 
 KEPT_S = 60
-"""Cache lifetime: manual changes of rows send no notification."""
+"""Seconds for which heads are cached: changes of rows by hand send no notification."""
 
 ROWS_UNIT_MAX = SEARCHED_AT_ONCE
 """Maximum number of rows that scans read for the takes of one unit: about 5 ms."""
 
 ROWS_OF_READ = 50
-"""Cost of an empty query, in rows: it takes 0.3 ms. It is also the first slice of a wide pattern,
-in which most takes find a job."""
+"""Cost of a query that finds nothing, 0.3 ms, as a number of rows of a scan. It is also the size of the first
+slice of a wide pattern, in which most takes find a job."""
 
 ROWS_OF_SEEK = 30
-"""Cost of one index seek, in rows of a scan."""
+"""Cost of one index seek, as a number of rows of a scan."""
 
 NEW_PATTERN_READS = 3
-"""Queries that a take by a new pattern makes in addition to its scan."""
+"""Number of queries that a take by a new pattern makes in addition to its scan."""
 
 READY_AT_ONCE = 8
-"""Maximum number of takes that continue in one unit when their scans are complete: each queries some
-names."""
+"""Maximum number of postponed takes that continue in one unit when their scans are complete, since each
+queries some names."""
 
 TRIES_MAX = 10
-"""How often the limit of a scan may be doubled: up to a million rows if other servers have locked all jobs
-before those."""
+"""Maximum number of times that the limit of a scan is doubled: up to a million rows, if other servers have
+locked all jobs before those."""
 
 ASIDE_AT_ONCE = 250
-"""Maximum heads of paused names that one take sets aside or returns: 1 to 4 ms of the event loop."""
+"""Maximum number of heads of paused names that one take sets aside or returns: 1 to 4 ms of the event
+loop."""
 
 BLOCK_HEADS = 500
-"""Heads in one list: an insert moves those that follow, so a long list is split at twice as many."""
+"""Number of heads in one block. An insert moves the heads after it in its block, so a block is split at twice
+as many."""
 
 SETTLED_S = 2
-"""How far the position of a wide pattern stays behind the clock, as open units may still add jobs there."""
+"""Seconds by which the position of a wide pattern stays behind the clock, since open units may still add jobs
+there."""
 
 Head = tuple[int, str, int, str]
 """Negated priority, nextRun, jobID and name of the first job of a name and priority. Heads sort in the order
 of takes."""
 
 BEGINNING: Head = (*NOWHERE, "")
-"""Sorts before every head."""
+"""A position that sorts before every head."""
 
 HeadKey = tuple[tuple[str, ...], Names]
-"""Lanes, and the patterns searched in them."""
+"""Some lanes, and the names or patterns that are searched in them."""
 
 Read = Callable[[Statement], list[Row]]
 """Runs one statement in the open unit."""
@@ -181,7 +184,7 @@ class SortedHeads:
         ordered = sorted(heads)
         self._blocks = [ordered[at : at + BLOCK_HEADS] for at in range(0, len(ordered), BLOCK_HEADS)] or [[]]
         self._lasts = [block[-1] for block in self._blocks if block]
-        """The last head of each block but empty ones; only the first may be empty, if it is the only one."""
+        """The last head of each block that is not empty; a block is empty only if there is no head at all."""
 
     def add(self, head: Head) -> None:
         """Add a head."""
@@ -206,7 +209,7 @@ class SortedHeads:
                 del self._blocks[at]
 
     def between(self, after: Head, before: Head) -> Iterator[Head]:
-        """Yield the heads (first jobs of names) between two positions; none may come or go meanwhile."""
+        """Yield the heads between two positions; the heads must not change during the iteration."""
         for at in range(bisect_right(self._lasts, after), len(self._lasts)):
             block = self._blocks[at]
             yield from block[bisect_right(block, after) : bisect_left(block, before)]
@@ -227,27 +230,27 @@ class MatchingHeads:
         self._aside: dict[str, dict[tuple[int, str], Head]] = {}
         """Heads of paused names, by the pattern of the pause."""
         self._returning: list[Head] = []
-        """Heads whose pause has ended; they are put back before any is used."""
+        """Heads whose pause has ended; they return to the others before any head is used."""
         self._always: set[tuple[int, str]] = set()
         """Negated priorities and names that may have a job exempt from pauses."""
         self.used: dict[tuple[int, str], None] = {}
-        """Negated priorities and names that were queried since their heads were read: those jobs are probably
-        taken by now."""
+        """Negated priorities and names that were queried since their heads were read: the jobs of these heads
+        are probably taken by now."""
         self.counted = 0
-        """Its heads in the total of the index."""
+        """How many heads of this pattern the total of the index includes."""
         self.walk: LanesWalk | None = None
         """The unfinished scan for the heads."""
         self.wide = False
-        """Whether there are too many heads to cache; only those before ``places`` are kept then."""
+        """Whether there are too many heads to cache; then only heads before ``places`` are kept."""
         self.places: dict[int, tuple[str, int]] = {}
-        """For a wide pattern, by negated priority: nextRun and jobID up to which no other job matches."""
+        """For a wide pattern, by negated priority: nextRun and jobID up to which only the kept heads
+        match."""
         self.pauses: Sequence[PauseRow] = ()
-        """The pauses for which the positions were found."""
+        """The pauses that were active when ``places`` were found."""
         self.tries = 0
-        """How often in a row a scan of the queue made no progress; each time doubles the limit of the next
-        one."""
+        """How many scans of the queue in a row made no progress; each doubles the limit of the next scan."""
         self.looked = 0
-        """Rows read to find the heads."""
+        """Number of rows read to find the heads."""
         self.since = ""
         """When the scan ended; empty while it is unfinished."""
 
@@ -292,7 +295,7 @@ class MatchingHeads:
         of_pause[place] = min(head, of_pause.get(place, head))
 
     def _return(self, pauses: Sequence[PauseRow]) -> None:
-        """Return the heads set aside for pauses that have ended; raises StillSearching if there are many."""
+        """Return heads whose pause has ended to the others; raises StillSearching if there are many."""
         if self._aside:
             patterns = {pause.pattern for pause in pauses}
             for ended in [pattern for pattern in self._aside if pattern not in patterns]:
@@ -327,7 +330,7 @@ class MatchingHeads:
             self.clear()
 
     def note_used(self, places: Iterable[tuple[int, str]]) -> None:
-        """Record queried negated priorities and names; their heads are read again with the commit."""
+        """Record the negated priorities and names of a query; their heads are read again with the commit."""
         self.used.update((place, None) for place in places if place in self._at)
 
     def cached_heads(self, keys: Iterable[tuple[int, str]]) -> list[Head]:
@@ -365,17 +368,18 @@ class MatchingHeads:
 
 
 class HeadsOfNames:
-    """The cached heads of one pattern, or of a short list of patterns, each with its own."""
+    """The cached heads of one pattern, or those of each pattern in a short list."""
 
     def __init__(self, key: HeadKey, parts: Sequence[MatchingHeads]) -> None:
-        """Take the heads of each pattern."""
+        """Use the heads of each pattern: ``parts``."""
         self.key = key
         self.parts = parts
         self.often: dict[str, int] = {}
-        """Names with many of the next jobs, and how often the number of jobs requested from each is
+        """Names with several of the next jobs, each with how often the number of jobs requested of it is
         doubled."""
         self.share = 1.0
-        """Names that had any of the next jobs, per requested job, in the last query."""
+        """In the last query, how many names had any of the next jobs, divided by the number of requested
+        jobs."""
 
     def next_due(self, wanted: WantedHeads) -> list[Head]:
         """Return the next heads that are due and not paused, in the order of takes; raises StillSearching."""
@@ -391,7 +395,7 @@ class HeadsOfNames:
 
 
 def merged(lists: Iterable[Iterable[Head]], limit: int) -> list[Head]:
-    """Return the first heads of some lists, of each name and priority the lowest one."""
+    """Return the first heads of some lists, and for each name and priority only the lowest head."""
     found: dict[tuple[int, str], Head] = {}
     for head in sorted(chain.from_iterable(lists)):
         if found.setdefault((head[0], head[3]), head) is head and len(found) == limit:
@@ -406,7 +410,7 @@ class LanesWalk(Walk[MatchingHeads]):
         super().__init__(prefix)
         self.lanes = lanes
         self.places: dict[str, tuple[str, int]] = {}
-        """The name and priority after which the scan continues, for each unfinished lane."""
+        """For each lane that is not finished, the name and priority after which the scan continues."""
         self.looked = 0
         self._crowded = False
         """Whether the names have many jobs each, so that one seek per name is faster."""
@@ -449,7 +453,7 @@ class HeadIndex:
     """An LRU cache of patterns with their heads."""
 
     def __init__(self, monotonic: Callable[[], float], *, whole: bool = False) -> None:
-        """Begin empty. With ``whole``, scans run to the end at once, as nothing is cached between units."""
+        """Begin empty. With ``whole``, nothing is cached between units, so scans run to their end."""
         self._budget = Budget(monotonic)
         self._whole = whole
         self.now = ""
@@ -485,7 +489,7 @@ class HeadIndex:
         self._places, self._walked, self._ended = {}, {}, []
 
     def undone(self) -> None:
-        """Restore the state before the unit: what it read since may include writes that are now undone."""
+        """Restore the state before the unit: its reads may include writes that are rolled back now."""
         for heads in self._ended:
             self._drop_pattern(heads)
         for walk, places in self._walked.items():
@@ -504,7 +508,7 @@ class HeadIndex:
     # --- what is known -----------------------------------------------------------------------------------
 
     def heads_of(self, key: HeadKey) -> HeadsOfNames | None:
-        """Return the heads of patterns, or None if they are incomplete or too many, or some need none."""
+        """Return the heads of patterns; None if those of any pattern are unknown, incomplete or too many."""
         keys = _keys_of(key)
         parts = [part for one in keys if (part := self._usable(one)) is not None]
         if len(parts) < len(keys) or any(part.walk is not None or part.wide for part in parts):
@@ -512,7 +516,7 @@ class HeadIndex:
         return None if len(keys) < len(key[1].parts) else self._joined(key, parts)
 
     def _usable(self, key: HeadKey) -> MatchingHeads | None:
-        """Return the heads of one pattern unless they are unknown or too old; it is now the one used last."""
+        """Return the heads of a pattern and mark them as used last; None if they are unknown or too old."""
         heads = self._known.get(key)
         if heads is None:
             return None
@@ -580,9 +584,9 @@ class HeadIndex:
     # --- searches ----------------------------------------------------------------------------------------
 
     def admit(self, key: HeadKey, by: str) -> bool:
-        """Return whether the heads of patterns can be searched at once.
+        """Return whether the heads of all patterns are cached, so that no scan is needed.
 
-        Otherwise a scan has to find them: raises StillSearching unless this unit may begin it for a token.
+        Raises StillSearching if this unit may not begin a scan for the token ``by``.
         """
         parts = [self._usable(one) for one in _keys_of(key)]
         if all(part is not None and part.walk is None for part in parts):
@@ -596,10 +600,10 @@ class HeadIndex:
     def find(
         self, key: HeadKey, by: str, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[HeadsOfNames, list[Head], Order | None]:
-        """Return the next due heads of patterns, and how far they are complete; raises StillSearching.
+        """Return the heads of patterns, the next due ones, and how far these are complete.
 
-        The position is None if they are complete up to the last one. For wide patterns, names already
-        ``seen`` are left out. Scans are charged to ``by``.
+        The position is None if the due heads are complete up to the last one. For wide patterns, names in
+        ``seen`` are left out. Scans are charged to the token ``by``. Raises StillSearching.
         """
         parts: list[MatchingHeads] = []
         unknown = False
@@ -718,7 +722,7 @@ class HeadIndex:
         return room, None
 
     def _pass(self, heads: MatchingHeads, down: int, place: tuple[str, int], now: str) -> None:
-        """Record that no other jobs of a priority match up to a position."""
+        """Record that up to a position only the kept heads of a priority match."""
         place = min(place, (after_seconds(now, -SETTLED_S), 0))
         if place > heads.places.get(down, ("", 0)):
             self._places.setdefault(heads, dict(heads.places))
@@ -792,7 +796,7 @@ class HeadIndex:
         self._matching.clear()
 
     def _make_room(self, newest: MatchingHeads | None = None) -> None:
-        """Evict the least used patterns, but neither the newest nor those being searched.
+        """Evict the least used patterns, but neither ``newest`` nor those that are being searched.
 
         Patterns with the most heads become wide instead, since a new scan at each take costs more.
         """
@@ -810,7 +814,7 @@ class HeadIndex:
             pass
 
     def _evict(self, keys: Iterable[HeadKey], newest: MatchingHeads | None) -> bool:
-        """Drop the first pattern that is not in use, of the first few; return whether there was one."""
+        """Drop the first pattern that is not in use, among the first few; return whether there was one."""
         needed = {heads for parts in self._pending.values() for heads in parts}
         for key in islice(keys, EVICTIONS_TRIED_MAX):
             heads = self._known[key]
@@ -853,7 +857,7 @@ class HeadIndex:
 
 
 def _keys_of(key: HeadKey) -> list[HeadKey]:
-    """Return the keys of the patterns of a short list, or the key itself."""
+    """Return a key for each pattern of a short list, or the given key if it is no list."""
     lanes, names = key
     return [(lanes, part) for part in names.parts if part.single is None] or [key]
 

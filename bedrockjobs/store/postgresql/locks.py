@@ -59,16 +59,16 @@ class JobLocks:
         self._ours: dict[str, bool] = {}
         """Whether this unit has acquired the advisory lock of a job lock."""
         self._holders: dict[str, set[int]] = {}
-        """The jobs that may hold a lock; jobs changed in this unit are verified."""
+        """The jobs that may hold each lock; whether they do is verified for jobs changed in this unit."""
         self._slots: dict[str, int] = {}
-        """The most jobs with a lock that may run at once, as far as this unit has seen."""
+        """How many jobs may run with a lock: the highest number that this unit has seen."""
 
     def forget(self) -> None:
         """Drop the state of the unit, but keep the history of locks."""
         self._ours, self._holders, self._slots = {}, {}, {}
 
     def is_free(self, lock: str, slots: int) -> bool:
-        """Return whether a job with this lock, of which so many may run at once, may be taken."""
+        """Return whether a job with this lock may be taken, if up to ``slots`` jobs may run with the lock."""
         self._slots[lock] = max(slots, self._slots.get(lock, 1))
         if lock not in self._ours:
             ((got,),), holders = self._transaction.run_statements(
@@ -79,7 +79,7 @@ class JobLocks:
         return self._ours[lock] and sum(self._holds(job_id, lock) for job_id in self._holders[lock]) < slots
 
     def closed(self) -> list[str]:
-        """Return the locks known to be held, with all their slots."""
+        """Return the locks known to be held by as many jobs as may run."""
         return [lock for lock in self._ours if not self.is_free(lock, self._slots[lock])]
 
     def _holds(self, job_id: int, lock: str) -> bool:
@@ -98,7 +98,7 @@ class JobLocks:
         return False
 
     def steps_aside(self, before: Job | None, after: Job | None) -> bool:
-        """Return whether a queued job with a lock left its position, so another job may be taken instead.
+        """Return whether a queued job with a lock left its position, so that another job is the next one.
 
         If many locks are held, a take reads only the first job of each lock.
         """
@@ -130,14 +130,14 @@ def _lock_of(job: Job | None) -> str:
 
 
 DRAWN_MAX = 1_000
-"""Maximum number of numbers drawn at once in addition to the planned ones, which takes milliseconds."""
+"""Maximum number of IDs drawn by one statement in addition to the planned ones, which takes milliseconds."""
 
 
 class IDAllocator:
     """Allocates jobIDs or runIDs."""
 
     def __init__(self, transaction: Transaction, draw: str) -> None:
-        """Use the statement ``draw``."""
+        """Draw IDs from a sequence with the statement ``draw``."""
         self._transaction = transaction
         self._sql = SQL[draw]
         self._free: deque[int] = deque()

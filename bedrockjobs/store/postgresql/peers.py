@@ -1,8 +1,8 @@
 """What the servers of one database share: the test clock, maintenance, membership and notifications.
 
-All servers use the test clock of the database, or none does. Its time is stored in ``control``, and each unit
-reads it with its first lock. A server that starts while no other is alive sets it to its own time or, without
-``--test-clock``, removes it.
+All servers use the test clock of the database, or none does. The time of the test clock is stored in the
+table ``control``, and each unit reads it with its first lock. A server that starts while no other is alive
+sets the test clock to its own time or, without ``--test-clock``, removes it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.transfer import moved_refusal
 
 MOVES_MAX = 10
-"""Maximum number of restarts of a unit because the test clock moved: the server that moves it
+"""Maximum number of times that a unit begins again because the test clock moved: the server that moves it
 runs units in between."""
 
 
@@ -121,7 +121,7 @@ class SharedTestClock:
 
 
 def _words(date: str, names: Sequence[str] = ()) -> str:
-    """Return why a server cannot join the others; ``date`` is the time of their test clock, if any."""
+    """Return why a server cannot join; ``date`` is the time of the other servers' test clock, if any."""
     in_brackets = f" ({', '.join(names)})" if names else ""
     others = f"other servers of this database{in_brackets}"
     if date:
@@ -195,7 +195,7 @@ PEER_SQL = statements.read_statements(Path(__file__).with_name("peers.sql"), lam
 Connection = psycopg.AsyncConnection[Row]
 
 LINE_S_MAX = 5.0
-"""Timeout for one exchange with the database, which normally takes milliseconds."""
+"""Maximum seconds for one exchange with the database, which normally takes milliseconds."""
 
 SEEN_DEAD: dict[str, Any] = {
     "tcp_user_timeout": PG_CONNECT_S_MAX * 1000,
@@ -350,8 +350,8 @@ class PostgreSQLPeers:
     async def exchange(self, changes: WorkerChanges) -> PeerState:
         """Send the heartbeat and worker changes of this server; return the state of all. Raises StoreError.
 
-        Heartbeats are sent first, in a transaction of their own, so that no other row can delay them. A
-        worker that the database refuses is left out.
+        Heartbeats are sent first, in a separate transaction, so that no other row can delay them. A worker
+        whose row the database refuses is left out.
         """
         await self._align()
         now = timestamp_ms(self._clock.now())

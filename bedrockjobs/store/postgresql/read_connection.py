@@ -1,6 +1,7 @@
 """A read-only connection that reconnects by itself, and the choice between primary and standby.
 
-Each read has a timeout in PostgreSQL. If PostgreSQL does not report it, the connection is closed.
+Each read has a timeout in PostgreSQL. If PostgreSQL does not report in time that it has ended the read, the
+connection is closed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from bedrockjobs.store.postgresql.peers import PEER_SQL
 from bedrockjobs.store.postgresql.session import Row, adapt, answered_within
 
 ANSWER_S = 2.0
-"""Grace period for PostgreSQL to report the end of a read, in addition to the read's own timeout."""
+"""Seconds in addition to a read's own timeout in which PostgreSQL has to report the end of the read."""
 
 AWAY_S = 0.5
-"""Minimum interval between attempts to connect, so that waiting reads fail quickly."""
+"""Minimum seconds between attempts to connect; in between, reads fail at once instead of waiting."""
 
 CANCEL_S = 1.0
-"""Timeout for sending a cancel request; PostgreSQL also ends the read by its own timeout."""
+"""Maximum seconds for sending a cancel request; PostgreSQL also ends the read by the read's own timeout."""
 
 WORDS_MAX = 500
 """Maximum length of an error message from PostgreSQL, which may quote a name as long as the whole query."""
@@ -39,7 +40,7 @@ _T = TypeVar("_T")
 STOPPING = Unavailable("Server is stopping", "try again in a moment")
 
 _OPTIONS = {"default_transaction_read_only": "on", "jit": "off", "max_parallel_workers_per_gather": "0"}
-"""Settings for reads: no writes, and no more than one processor."""
+"""PostgreSQL settings for reads: no writes, no compilation, and no more than one processor."""
 
 
 class ReadConnection:
@@ -101,9 +102,9 @@ class ReadConnection:
     async def do(self, act: Callable[[Connection], Awaitable[_T]], *, again: bool = False) -> _T:
         """Call ``act`` with the connection when it is free; return its result or raise its exception.
 
-        It is retried once if the connection turns out to be broken. Raises TooMany if too many reads wait,
-        unless ``again``; TimedOut if it takes too long; Unavailable without a connection. If the caller is
-        cancelled, the read still finishes, so that the limits keep counting it.
+        The read is tried again once if the connection turns out to be broken. Raises TooMany if too many
+        reads wait, unless ``again``; TimedOut if the read takes too long; Unavailable without a connection.
+        If the caller is cancelled, the read still runs to its end, so that the limits keep counting it.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -168,7 +169,7 @@ class ReadConnection:
         return self._connection
 
     def _named(self) -> dict[str, Any]:
-        """Return connection parameters in addition to the URL; the default is the primary, for fresh reads.
+        """Return connection parameters in addition to the URL; the default is the primary, for fresh rows.
 
         ``read-write`` in the URL means the primary too, but would refuse a read-only connection.
         """
@@ -223,10 +224,10 @@ def refusal_of(error: psycopg.Error) -> CommandError:
 log = logging.getLogger(__name__)
 
 LAG_S_MAX = 5.0
-"""Maximum lag of a standby that is used for reads: acceptable for a person who reads pages."""
+"""Maximum lag in seconds of a standby that is used for reads: acceptable for a person who reads pages."""
 
 POLL_S = 1.0
-"""Interval between lag checks, the same as that of heartbeats."""
+"""Seconds between two lag checks, the same as between heartbeats."""
 
 
 class Reads(Protocol):

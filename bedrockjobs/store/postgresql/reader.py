@@ -54,8 +54,8 @@ _LACKS = """
 async def prepare(connection: Connection, schema: str) -> None:
     """Create the role if it is missing, and grant it read access; raises psycopg.Error if not permitted.
 
-    What exists is left alone, so that an administrator may do it in advance and the server needs no rights
-    for it. Servers that start together wait for each other.
+    Existing roles and grants are left alone, so that an administrator may create them in advance and the
+    server needs no rights for that. Servers that start together wait for each other.
     """
     async with connection.transaction():
         await connection.execute("SET TRANSACTION READ WRITE")
@@ -98,13 +98,14 @@ async def _may_be_set(connection: Connection) -> bool:
 log = logging.getLogger(__name__)
 
 WORK_MEM = "16MB"
-"""Memory for one step of a Query; beyond it, PostgreSQL uses its disk."""
+"""Memory for one step of a Query; a step that needs more uses PostgreSQL's disk."""
 
 DIGITS_MAX = 400
-"""Maximum length of a text that is parsed as a number; it exceeds that of any 64-bit integer or float."""
+"""Maximum length of a number in PostgreSQL's text form that is converted; that of any 64-bit integer or float
+is shorter."""
 
 _BEHIND = " ) AS some_rows"
-"""The text after the user's SQL, which is cut off from error messages."""
+"""The text placed after the user's SQL; error messages are cut where it begins."""
 
 WORD_SHOWN_MAX = 50
 """Maximum number of characters of an unknown first word quoted in an error message."""
@@ -346,9 +347,9 @@ def _refusal(error: psycopg.Error) -> CommandError:
 _BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
 """Views always use the indexes, whatever the statistics say."""
 
-# Large rows fetched together; with 4 MiB of data each, that is how far a read may exceed its size limit.
+# Number of large rows fetched together: a read may exceed its size limit by so many rows of 4 MiB each.
 _CHUNK = 8 if psycopg.capabilities.has_stream_chunked() else 1
-"""The same, or one row if libpq is too old."""
+"""Number of large rows fetched together; 1 if libpq is too old."""
 
 
 class PostgreSQLReader(Reader):
@@ -384,7 +385,7 @@ class PostgreSQLReader(Reader):
         return line if self._standby is None else self._standby.with_primary(line, first=first)
 
     async def open(self) -> None:
-        """Make sure that Query has its role, and start checking the standby."""
+        """Make sure that the role for Query exists, and start checking the standby."""
         await self.queries.open()
         if self._standby is not None:
             self._standby.start()

@@ -28,7 +28,7 @@ _WIDTH = len(RunRow._fields)
 
 
 class PostgreSQLRecords(Records):
-    """Caches pauses, drains, tokens and the crash list until their epoch changes, all else for one unit."""
+    """Caches pauses, drains, tokens and the crash list until the epoch changes, and all else for one unit."""
 
     def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
         """Use ``transaction``; ``keys`` are the advisory lock keys."""
@@ -38,7 +38,7 @@ class PostgreSQLRecords(Records):
         self._transaction = transaction
         self._epoch = 0
         self._runs: dict[int, RunRow | None] = {}
-        """Prefetched runs that are unchanged since."""
+        """Prefetched runs that the unit has not changed since; None for a run that does not exist."""
         self._opened: list[tuple[RunRow, RunGiven]] = []
         self._closed: list[RunRow] = []
         self._chunks: list[Chunk] = []
@@ -46,18 +46,19 @@ class PostgreSQLRecords(Records):
         self._over: list[int] = []
         """Prefetched runs that have ended."""
         self._ends: dict[int, tuple[int, int]] = {}
-        """Last line number and bytes printed, of prefetched runs."""
+        """Last line number and bytes printed, of each prefetched run."""
         self._small: dict[int, bytes | None] = {}
         """The output of prefetched runs that have printed little; None if a run has printed nothing."""
         self._keys: dict[str, tuple[JobOfKey, str] | None] = {}
+        """The job of each key, and when the key was stored."""
         self._held: dict[int, tuple[str, str] | None] = {}
-        """The job of a key, and when the key was stored."""
+        """The columns ``key`` and ``holds`` of each job's unique key; None if the job has none."""
         self._kept: dict[int, tuple[RunRow, RunGiven]] | None = None
-        """The kept runs of jobs that are gone, by jobID, if a lookup has read them."""
+        """The kept runs of deleted jobs, by jobID; None if no lookup has read them."""
         self._workflows: dict[int, WorkflowRow] = {}
         """The workflows that the unit has locked."""
         self._may_wait = True
-        """Whether to wait for workflows outside of the plans, see ``PostgreSQLUnit``."""
+        """Whether to wait for locks of workflows that are not in the access plans, see ``PostgreSQLUnit``."""
         self._inbox: dict[int, InboxRow] = {}
         """The jobs that a lookup has found in the inbox."""
 
@@ -108,7 +109,7 @@ class PostgreSQLRecords(Records):
         key_holders: Iterable[int],
         used: list[Row],
     ) -> None:
-        """Store prefetched runs, and keys by themselves and by their jobs; those not found do not exist."""
+        """Store prefetched runs and keys; what was requested and not found does not exist."""
         self._runs = dict.fromkeys(run_ids)
         for row in runs:
             run = RunRow._make(row[:_WIDTH])
@@ -306,7 +307,7 @@ class PostgreSQLRecords(Records):
     # --- workflows ---------------------------------------------------------------------------------------
 
     def open_workflows(self, rows: list[Row], *, may_wait: bool) -> None:
-        """Store the workflows that the unit has locked as it began; it may wait for others if it is alone."""
+        """Store the workflows locked at the start of the unit; ``may_wait``: the unit has one command."""
         self._workflows = {row[0]: WorkflowRow._make(row) for row in rows}
         self._may_wait = may_wait
 

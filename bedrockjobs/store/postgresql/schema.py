@@ -1,7 +1,7 @@
 """The tables of a PostgreSQL database: created if missing, migrated if they are from an older version.
 
-Servers of several versions may share them: ``schemaVersion`` in ``meta`` is the oldest version that may use
-them, ``version`` in ``control`` that of the tables.
+Servers of several versions may share the tables. ``schemaVersion`` in ``meta`` is the oldest server version
+that may use them; ``version`` in ``control`` is the version of the tables themselves.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Step(NamedTuple):
     """One migration step."""
 
     version: int
-    """The version of the tables after it."""
+    """The version of the tables after the step."""
     needs: int
-    """The oldest server version that may use the tables after it."""
+    """The oldest server version that may use the tables after the step."""
     sql: str
     """Statements that take constant time however many jobs there are, such as a column with a constant
     default."""
@@ -56,9 +56,10 @@ STEPS: tuple[Step, ...] = (
     Step(10, 10, _read("step_10.sql")),
     Step(11, 10, _read("step_11.sql")),
 )
-"""All steps since version 4, the first for PostgreSQL. Version 5 added tokens, which older servers would not
-check. Version 6 changed the advisory lock keys. Version 9 added workflows, which older servers would end jobs
-of without starting the next. Version 10 counts by name, in a table that older servers could not write."""
+"""All steps since version 4, the first for PostgreSQL. Why some steps exclude older servers: version 5 added
+tokens, which they would not check; version 6 changed the advisory lock keys; version 9 added workflows, of
+which they would end jobs without starting the next; version 10 counts by name, in a table that they could not
+write."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest tested version with generated columns, pipelines and security fixes."""
@@ -68,7 +69,7 @@ _CITUS = "SELECT to_regclass('pg_dist_partition') IS NOT NULL"
 _SPREAD = """SELECT logicalrelid::regclass::text FROM pg_dist_partition
     JOIN pg_class ON pg_class.oid = logicalrelid WHERE relnamespace = current_schema()::regnamespace
     AND NOT (partmethod = 'n' AND repmodel = 's' AND colocationid = 0) ORDER BY 1"""
-"""Finds the distributed tables; those of which Citus only has metadata are local."""
+"""Finds the tables that Citus distributes; a table of which Citus has only metadata is local."""
 
 FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 """Parts of ``version()`` that reveal another database."""
@@ -76,7 +77,7 @@ FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 _NO_SCHEMA = "SELECT to_regnamespace($1) IS NULL"
 _LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
 _REFRESH = "SELECT FROM pg_namespace LIMIT 0"
-"""Open a catalog, so that the session drops outdated caches. Waiting for an advisory lock does not do so,
+"""Opens a catalog, so that the session drops outdated caches. Waiting for an advisory lock does not do so,
 and the session would not find tables that another server has created meanwhile."""
 
 _OLD = (
@@ -156,7 +157,7 @@ def check_database(session: DatabaseSession) -> None:
 
 
 def refuse_foreign(version: str) -> None:
-    """Raise SchemaError for a database that only speaks PostgreSQL's protocol: its locks work differently."""
+    """Raise SchemaError for another database that speaks PostgreSQL's protocol: its locks differ."""
     for mark, name in FOREIGN.items():
         if mark in version:
             raise SchemaError(f"The database is {name}; this server needs PostgreSQL itself, 14 or newer.")
@@ -245,7 +246,7 @@ class Versions(NamedTuple):
 
     tables: int
     needs: int
-    """The oldest server version that may use them."""
+    """The oldest server version that may use the tables."""
     place: str
     """Where the queue was moved to; empty if it was not."""
 

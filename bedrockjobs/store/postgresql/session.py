@@ -50,13 +50,14 @@ class SessionRequirements:
 
     durability: Durability = "full"
     unit_s: float = 5.0
-    """Timeout for an idle transaction."""
+    """Timeout in seconds for a transaction that is idle."""
     answer_s: float = PG_ANSWER_S_MAX
-    """Timeout for the answer to one round trip; 0: none."""
+    """Timeout in seconds for the answer to one round trip; 0: none."""
     serial: bool = False
-    """Whether units of all such servers run one at a time."""
+    """Whether the units of all servers with this requirement run one at a time."""
     pooled: bool = False
-    """Whether a pooler in transaction mode is known to be in between; otherwise it is detected."""
+    """Whether the settings say that a pooler in transaction mode is in between; if not, a pooler is
+    detected."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> SessionRequirements:
@@ -108,7 +109,7 @@ class PatientConnection(psycopg.Connection[Any]):
     """A psycopg connection that yields to the event loop while it waits."""
 
     answer_s: float = PG_ANSWER_S_MAX
-    """Timeout for an answer; 0: none."""
+    """Timeout in seconds for an answer; 0: none."""
 
     def wait(self, gen: PQGen[T], *args: Any, **named: Any) -> T:
         """Run a psycopg generator to its end and return its result, yielding while it waits.
@@ -287,8 +288,8 @@ def _opened(url: str, **named: Any) -> PatientConnection:
 
 # Pipelined statements over libpq: all are sent, then all results are read.
 #
-# psycopg's own pipeline polls the socket and creates a cursor for each statement. For the ten or twenty
-# statements of a unit that took longer than PostgreSQL itself.
+# psycopg's own pipeline polls the socket and creates a cursor for each statement. With the ten or twenty
+# statements of a unit, this took longer than their execution in PostgreSQL.
 
 
 Statement = tuple[str, Sequence[Any]]
@@ -300,7 +301,7 @@ _DONE = frozenset({pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK})
 
 
 class StatementError(Exception):
-    """PostgreSQL refused a statement; the message and the SQLSTATE, such as 23505."""
+    """PostgreSQL refused a statement; it holds the message and the SQLSTATE, such as 23505."""
 
     def __init__(self, message: str, state: str) -> None:
         super().__init__(message)
@@ -333,7 +334,7 @@ class StatementPipeline:
     def exchange(self, statements: Iterable[Statement]) -> PQGen[list[StatementResult]]:
         """Send statements and return their results; raises StatementError for the first that failed.
 
-        It is a psycopg generator: it yields what it waits for, and receives what is ready.
+        It is a psycopg generator: it yields whether it waits to read or to write, and receives what is ready.
         """
         encoded_statements = [(sql, [*map(encoded, parameters)]) for sql, parameters in statements]
         pgconn = self._pgconn
@@ -535,7 +536,7 @@ class DatabaseSession:
         self._busy = False
         self._ended = False
         self._latest: PatientConnection | None = None
-        """The last connection made, also by a thread whose caller was abandoned."""
+        """The last connection made, even by a thread whose caller no longer waits for it."""
         self.round_trips = 0
         """Number of round trips so far."""
         self.guards: list[TransactionCheck] = []

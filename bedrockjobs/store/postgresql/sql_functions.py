@@ -16,7 +16,7 @@ from bedrockjobs.store.postgresql.session import DatabaseSession
 SIGNATURE = "create_job(text, jsonb, jsonb)"
 
 OPTIONS = tuple(sorted(name for name in JobSpec.wire_names.values() if name not in ("name", "data")))
-"""What ``options`` may have: the attributes of CreateJob but name and data."""
+"""The keys that the parameter ``options`` may have: the attributes of CreateJob except name and data."""
 
 _SHORT = r"(\d{1,9}d)?(\d{1,9}h)?(\d{1,9}m)?"
 _UNITS = "(second|minute|hour|day)s?"
@@ -59,7 +59,8 @@ CHECKED: dict[str, tuple[str, str]] = {
     "hosts": _one_of("all"),
     "expect": _one_of("ping"),
 }
-"""A regular expression for the text of an option, and what is expected; a server checks the others."""
+"""By option, a regular expression for its text, and what is expected in words; a server checks all other
+options."""
 
 _OFFSET = (
     rf"^\s*(([+-] ?)?(\d{{1,9}} {_UNITS}|(?=.*[a-z]){_SHORT}(\d{{1,9}}(\.\d{{1,6}})?s)?)"
@@ -98,7 +99,7 @@ def text(schema: str) -> str:
 def install(session: DatabaseSession, schema: str) -> bool:
     """Create or replace the function in the open transaction; return whether it is new.
 
-    No other role may execute a new one until it is granted. A replaced one keeps its rights.
+    No other role may execute a new function until that is granted. A replaced function keeps its grants.
     """
     ((there_is,),) = session.run_statements([("SELECT to_regprocedure($1) IS NOT NULL", (SIGNATURE,))])[0]
     session.script(text(schema))

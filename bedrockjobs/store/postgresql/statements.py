@@ -24,27 +24,29 @@ _LANES = (
     "SELECT asked.lane FROM unnest(${lanes}::text[]) AS asked (lane)"
     " WHERE asked.lane = '' OR (SELECT true FROM jobs WHERE found = asked.lane AND {queued} LIMIT 1)"
 )
-"""The lanes of a list that have queued jobs; of all lanes that a worker may read, few are in use."""
+"""The lanes of a list that have queued jobs: few of all the lanes that a worker may read are in use."""
 
 _KEY_LIMIT = (
     f"(SELECT min((each->>{Limit._fields.index('running')})::bigint) FROM json_array_elements("  # noqa: S608
     "(SELECT value::json FROM meta WHERE key = 'limits')) AS each"
     f" WHERE jobs.name ~ (each->>{Limit._fields.index('each_key')}))"
 )
-"""How many jobs with one key may run at once by the limits of a row's name."""
+"""How many jobs with one concurrency key may run at a time, by the limits that match the name of a row."""
 
 _SLOTS = (
     "coalesce(least(substring(jobs.options FROM '\"concurrencyLimit\": *([1-9][0-9]{0,4})')::bigint,"
     f' CASE WHEN jobs.options ~ \'"concurrencyKey": *"\' THEN {_KEY_LIMIT} END), 1)'
 )
-"""How many jobs with the lock of a row may run at once; inside of a text there would be backslashes."""
+"""How many jobs with the lock of a row may run at a time. The texts are matched inside the options: within a
+JSON string, the quotes would have backslashes."""
 
 _FREE = (
     "{row}.lock <> ALL ($7::text[]) AND (SELECT true FROM jobs AS holder"
     " WHERE holder.lock = {row}.lock AND holder.lock <> '' AND holder.state = 'RUNNING'"
     " OFFSET {slots} - 1 LIMIT 1) IS NULL"
 )
-"""True if the lock of a row has a free slot; one lookup per row, as a join might read all held locks."""
+"""True if the lock of a row has a free slot. It is one lookup per row, as a join might read all held
+locks."""
 
 _FLOORS = ", ".join(f"floor{priority}" for priority in PRIORITIES)
 
@@ -211,7 +213,7 @@ for _way in ("by_name", "with_lock", "in_order"):
     QUERIES[f"see_{_way}"] = QUERIES[f"take_{_way}"].replace(" FOR UPDATE SKIP LOCKED", "")
 RECORDS = {name: numbered(text) for name, text in statements.RECORDS.items()}
 EVENTS = frozenset({RECORDS["add_event"]})
-"""Statements sent last in a unit, since event numbers must follow the order of commits."""
+"""Statements that are sent last in a unit, since the numbers of events must follow the order of commits."""
 
 
 # The statements of views: PostgreSQL's own versions, and the others translated from SQLite.
@@ -309,7 +311,7 @@ def translated(sql: str) -> View:
 
 
 OWN = statements.read_statements(Path(__file__).with_name("views.sql"), _filled_view)
-"""Statements with a PostgreSQL version of their own."""
+"""The views that have a separate version for PostgreSQL."""
 
 VIEWS: dict[str, View] = {
     name: translated(sql)

@@ -1,7 +1,7 @@
 """Finds the job of a take: the first known one, once it is certain that no unknown job comes before it.
 
-For each name or pattern a unit keeps the position up to which it has read the database. All jobs it knows are
-locked: a job found for one command and not taken serves the next.
+For each name or pattern a unit keeps the position up to which it has read the database. The unit has locked
+all jobs it knows: a job that was found for one command and not taken serves the next one.
 """
 
 from __future__ import annotations
@@ -48,19 +48,21 @@ from bedrockjobs.store.postgresql.transaction import (
     row_order,
 )
 
-# Candidate queries: one statement for all requests that differ in their names only. Nothing is sent here.
+# Candidate queries: one statement for all requests that differ only in their names. Nothing is sent to the
+# database here.
 
 
 PASSED_MAX = 100
-"""Maximum number of jobs of a name and priority with held locks that a take walks past before it checks lock
-by lock."""
+"""Maximum number of jobs of a name and priority with held locks that a take walks past before it looks for
+the first job of each lock instead."""
 
 LOCKS_MAX = 300
-"""Maximum number of locks checked then, within milliseconds; if there are more, the query is repeated with
-higher limits."""
+"""Maximum number of locks that it then looks at, within milliseconds; if there are more, the query is
+repeated with higher limits."""
 
 JOBS_FURTHER, LOCKS_FURTHER = 100, 10
-"""Factors for both limits at each repetition; checking a lock takes as long as walking past five jobs."""
+"""Factors for PASSED_MAX and LOCKS_MAX at each repetition; looking at a lock takes as long as walking past
+five jobs."""
 
 _OF_LOCKS = {found_in(str(Lane(now, own, "L"))) for now in (False, True) for own in ("", *OWN_COMMANDS)}
 
@@ -71,24 +73,24 @@ def is_of_locks(lane: str) -> bool:
 
 
 class QueryShape(NamedTuple):
-    """The parameters other than names that decide which jobs a request finds."""
+    """The parameters of a request, except its names, that decide which jobs it finds."""
 
     mocked: bool
     priority: int | None
     worker: str | None
-    """The requesting worker, if jobs bound to it are queued."""
+    """The requesting worker if queued jobs are bound to it; otherwise None."""
     accepts: tuple[str, ...]
 
 
 class CandidateQuery(NamedTuple):
-    """One statement: a number of jobs for each name, or for all names that match."""
+    """One statement that finds a number of jobs for each name, or for some patterns together."""
 
     sort: QueryShape
     requested: dict[str, int]
-    """Number of jobs by name; empty for patterns."""
+    """Number of jobs for each name; empty if the query has patterns."""
     patterns: Names | None = None
     limit: int = 0
-    """Number of jobs that match the patterns."""
+    """Number of jobs that match the patterns; 0 if the query has names."""
     by_workers: bool = False
     """Whether any requester is a worker, whose takes start runs."""
 
@@ -140,7 +142,7 @@ class CandidateQuery(NamedTuple):
     ) -> Statement:
         """Return the statement for jobs with locks, which ``statement`` does not find.
 
-        Its limits grow with the number of times ``tried``, that is, found too low.
+        ``tried`` is how often its limits were found too low; they grow with it.
         """
         parameters = self._arguments(now, known, locks=True)
         passed = max(PASSED_MAX, tried) * JOBS_FURTHER**tried
@@ -154,7 +156,7 @@ class CandidateQuery(NamedTuple):
 
 
 def scanned_max(limit: int) -> int:
-    """Return how many jobs of a priority to examine for a number of jobs."""
+    """Return how many jobs of a priority to examine to find ``limit`` jobs."""
     return max(SCANNED_MAX, SCANNED_EACH * limit)
 
 
@@ -179,7 +181,7 @@ def _by_class(floors: Iterable[LowWaterMark]) -> list[list[str]]:
 
 
 def sort_of(request: TakeRequest, with_own_jobs: Collection[str] = ()) -> QueryShape:
-    """Return the shape of a request; only workers ``with_own_jobs`` are distinguished."""
+    """Return the shape of a request; it includes the worker only for workers ``with_own_jobs``."""
     worker = request.worker if request.worker in with_own_jobs else None
     return QueryShape(request.mocked, request.priority, worker, request.accepts)
 
@@ -237,8 +239,8 @@ def _regex(names: Names) -> str | None:
 
 # Where the queued jobs begin: lower bounds cached between units, so that takes need not scan up to there.
 #
-# They are read from committed rows, lowered by jobs that this server queues and by notifications of others,
-# and dropped if either may have been missed.
+# The bounds are read from committed rows, lowered by jobs that this server queues and by notifications of
+# other servers, and dropped if any of these may have been missed.
 
 
 class CachedBounds:
@@ -254,22 +256,22 @@ class CachedBounds:
     ) -> None:
         """Begin empty.
 
-        ``pauses`` returns all pauses, or None if they would have to be read. ``whole``: everything is dropped
-        after each unit.
+        ``pauses`` returns all pauses, or None if they are not cached. ``whole``: nothing is cached between
+        units.
         """
         self._pauses, self._pause_of = pauses, pause_of
         self.floors = LowWaterMarks({}, {})
-        """Low-water marks of names requested exactly, and of all names."""
+        """Low-water marks of the names that takes request without patterns, and of the whole queue."""
         self._heads = HeadIndex(monotonic, whole=whole)
-        """Heads of patterns."""
+        """Cached heads of the patterns that takes request."""
         self.lanes = True
-        """Whether any job is queued outside of the open lane: at the start of the open unit, or since."""
+        """Whether any job was queued outside of the open lane when the open unit began, or since."""
         self.locks = False
         """Whether any job with a lock was queued when the open unit began."""
         self._since = ""
         """When the low-water marks were last dropped."""
         self._queued_elsewhere: list[tuple[str, str]] = []
-        """Jobs queued by other servers since the open unit began; its reads may be older than those."""
+        """Jobs queued by other servers since the open unit began: its reads may not include them."""
         self._unsure = False
         """Whether a notification may have been missed; the next unit then drops the cache."""
         self._names: list[str] = []
@@ -277,7 +279,7 @@ class CachedBounds:
         self._asked: list[tuple[MatchingHeads, list[tuple[int, str]]]] = []
 
     def forget(self) -> None:
-        """Drop the cache: lanes, pauses or jobs may have changed."""
+        """Drop all bounds: lanes, pauses or jobs may have changed."""
         self.floors.forget()
         self._heads.forget()
 
@@ -290,7 +292,7 @@ class CachedBounds:
         self._heads.lower(job)
 
     def on_queued(self, due: Mapping[str, str] | None) -> None:
-        """Record the jobs that other servers queued: the earliest nextRun by name; None: unknown ones."""
+        """Record the jobs that other servers queued: earliest nextRun by name; None if names are unknown."""
         if due is None:
             self._unsure = True
         else:
@@ -327,7 +329,7 @@ class CachedBounds:
         return statements + self._reread_heads()
 
     def _reread_heads(self) -> list[Statement]:
-        """Return the statements that read the heads queried since they were last read."""
+        """Return the statements that read again the heads that were queried since they were read."""
         self._asked = [(heads, list(heads.used)) for heads in self._used if heads.used]
         return [heads_of(heads.key, heads.cached_heads(asked)) for heads, asked in self._asked]
 
@@ -352,7 +354,7 @@ class CachedBounds:
         self._read_heads(iter(results))
 
     def undone(self) -> None:
-        """Drop what was read together with writes that are now undone."""
+        """Drop what was read together with writes that are rolled back."""
         self._heads.undone()
 
     # --- patterns ----------------------------------------------------------------------------------------
@@ -394,14 +396,15 @@ class CachedBounds:
         return self._heads.search_in_s()
 
 
-# Speculative prefetch: the first round trip of a unit queries the names with cached heads for a pattern.
+# Speculative prefetch: for a pattern with cached heads, the first round trip of a unit queries the names of
+# the next heads.
 #
 # It requests about as many jobs per name as the last take found. The result is complete up to a position that
-# follows from the numbers requested. Nothing is sent here.
+# follows from the numbers requested. Nothing is sent to the database here.
 
 
 _BEHIND = -4
-"""Index in a row after the columns of a job: priority, nextRun, jobID and name."""
+"""Index in a row, from its end, of what follows the columns of the job: priority, nextRun, jobID and name."""
 
 
 class SpeculativePrefetch(NamedTuple):
@@ -412,11 +415,12 @@ class SpeculativePrefetch(NamedTuple):
     heads: list[Head]
     """The heads to query, in order."""
     requested: list[int]
-    """How many jobs of each head."""
+    """How many jobs to request for each head."""
     end: Order
     """The position before which there are no other heads."""
     claimed: str
-    """When plain jobs are marked as taken, if all jobs are in the open lane; otherwise empty."""
+    """The timestamp at which the query marks plain jobs (see ``is_plain``) as taken, if all jobs are in the
+    open lane; otherwise empty."""
 
     def statement(self, now: str) -> Statement:
         """Return the statement that locks the next jobs."""
@@ -427,7 +431,7 @@ class SpeculativePrefetch(NamedTuple):
         return SQL["take_behind_heads"], (now, list(self.complete_to.key[0]), *parameters)
 
     def add_rows(self, rows: Sequence[Row]) -> Order:
-        """Return up to where all jobs are known, and adapt the numbers for the next unit."""
+        """Return the position up to which all jobs are known, and adapt the numbers for the next unit."""
         orders = [_order(row) for row in rows]
         ends = [self.end, *orders[self.look.limit - 1 :]]
         of_head: dict[tuple[int, str], list[Order]] = {}
@@ -483,30 +487,30 @@ def _order(row: Row) -> Order:
 
 
 TakeKey = tuple[QueryShape, str | Names, str]
-"""What identifies a query of a take: its parameters other than names, its name or patterns, its timestamp."""
+"""What identifies a query of a take: its shape, its name or patterns, and its timestamp."""
 
 
 class NextNames:
-    """The names of some patterns that are queried one by one, those with the next due jobs first."""
+    """The names that match some patterns and are queried one by one, names with the next due jobs first."""
 
     def __init__(self, limit: int, patterns: Names | None) -> None:
         """Ask for ``limit`` jobs at a time, from the beginning, with the plain names among ``patterns``."""
         self.limit = limit
         self.often: dict[str, int] = {}
-        """Names that were queried again, and how often; kept between units."""
+        """Names that were queried more than once, with how often; kept between units."""
         plain = [part.single for part in patterns.parts if part.single is not None] if patterns else []
         self.names = dict.fromkeys(plain, 0)
         """Names found so far, and how often each was queried."""
         self.last = BEGINNING
-        """The head of the last name."""
+        """The head of the name that was added last."""
         self.end: Order | None = None
         """The position up to which all jobs of these names are known; None if it must be computed again."""
 
     def limit_per_name(self, names: list[str]) -> dict[str, int]:
         """Return how many jobs of each name to request next, and count the query.
 
-        One more than its share, to know what follows; the number is doubled for a name whenever it was not
-        enough.
+        It is one job more than the share of the name, to know what follows; the number is doubled each time
+        it was not enough.
         """
         each = -(-self.limit // max(len(self.names), 1)) + 1
         wanted = {name: min(each << self.names[name], max(self.limit, each)) for name in names}
@@ -544,13 +548,13 @@ class Takes:
         self._locks = locks
         self._is_paused = is_paused
         self._looked: dict[TakeKey, Order] = {}
-        """The position up to which all jobs for a request are known."""
+        """For each query, the position up to which all jobs are known."""
         self._asked: dict[TakeKey, NextNames] = {}
-        """The names being queried for patterns whose scan did not find enough."""
+        """For each query by patterns whose scan did not find enough, the names that are queried instead."""
         self._behind_heads: dict[TakeKey, CandidateQuery] = {}
-        """Patterns that were prefetched in the first round trip."""
+        """Queries by patterns that were prefetched in the first round trip."""
         self._seen: dict[TakeKey, bool] = {}
-        """Whether another unit has locked a due job."""
+        """For each query, whether another unit has locked a due job."""
 
     def forget(self) -> None:
         """Drop all positions: skipped jobs may be available now, or another unit begins."""
@@ -573,7 +577,7 @@ class Takes:
                 self.query_names([each.look], now)
 
     def query_names(self, looks: Iterable[CandidateQuery], now: str) -> None:
-        """Query name by name for some patterns, as after a scan that stopped at once."""
+        """Query the names of some patterns one by one, as if a scan had found nothing."""
         for query in looks:
             self._looked[_key(query, now)] = NOWHERE
             self._asked[_key(query, now)] = NextNames(max(query.limit, TAKEN_AT_ONCE), query.patterns)
@@ -714,7 +718,7 @@ class Takes:
         return not lane.lock or self._locks.is_free(lane.lock, slots_of(job, self._limits()))
 
     def skipped_locked(self, request: TakeRequest, now: str) -> bool:
-        """Return whether another unit has locked a due job; a read without locks finds it still queued."""
+        """Return whether another unit has locked a due job: a read without locks finds it still queued."""
         sort, names = self._sort_of(request), request.names
         for asked in names.exact or (names,):
             key = sort, asked, now
@@ -770,8 +774,9 @@ def _key(query: CandidateQuery, now: str) -> TakeKey:
 
 
 CLOCKS_APART = timedelta(milliseconds=20)
-"""Maximum difference between the clocks of two servers, each aligned with the database. Clocks that move only
-by command do not differ, and a job of the next milliseconds would never become due."""
+"""Maximum difference between the clocks of two servers, each aligned with the database. It is 0 for clocks
+that move only by command: they do not differ, and a job due in the next milliseconds would never become
+due."""
 
 
 class SkippedLocked:

@@ -20,17 +20,18 @@ from bedrockjobs.store.postgresql.session import DatabaseSession, Row, Statement
 from bedrockjobs.store.postgresql.statements import EVENTS
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 
-# The queued jobs known to a unit, in the order of takes. Entries may be stale; they are verified at the top.
+# The queued jobs known to a unit, in the order of takes. An entry may be outdated, and is verified when it is
+# the first one.
 
 
 Order = tuple[int, str, int]
 """Sort key of takes: negated priority, nextRun, jobID."""
 
 EVERYTHING: Order = (1, "", 0)
-"""Sorts after every job."""
+"""A position that sorts after every job."""
 
 NOWHERE: Order = (-max(PRIORITIES) - 1, "", 0)
-"""Sorts before every job."""
+"""A position that sorts before every job."""
 
 _Classes = dict[int, list[tuple[str, int]]]
 """A heap of nextRun and jobID of queued jobs for each priority."""
@@ -42,7 +43,7 @@ def order_of(job: Job) -> Order:
 
 
 class Candidates:
-    """Queued jobs by name, and by the patterns that were requested."""
+    """The queued jobs known to a unit, by name and by the patterns that were requested."""
 
     def __init__(self) -> None:
         self._names: dict[str, _Classes] = {}
@@ -129,10 +130,11 @@ _WIDTH = len(Job._fields)
 _PARENTAL = _WIDTH + 1
 """Index in a row, after the checksum, of whether the job ever had a child."""
 _CLAIMED = _PARENTAL + 1
-"""Index in a row of whether a claiming query marked the job as taken."""
+"""Index in a row of whether the query marked the job as taken."""
 _PLAIN = Job("", 0, "", "", "")
 _PLAIN_BEFORE, _PLAIN_BEHIND = _PLAIN[5:7], _PLAIN[8:]
-"""Defaults of the columns before and after ``data``; ``insert_plain_jobs`` inserts jobs with all of them."""
+"""Default values of the columns before and after ``data``. ``insert_plain_jobs`` inserts only jobs that have
+these values."""
 
 
 def row_order(row: Row) -> Order:
@@ -157,12 +159,13 @@ class UnitRows:
         self._stored: dict[int, Job | None] = {}
         self._touched: dict[int, None] = {}
         self._ahead: dict[int, Job | None] = {}
-        """Stored values of jobs that the first round trip took or deleted, before a handler did the same."""
+        """Jobs that the first round trip took or deleted before a handler did so, as the database has them
+        now."""
         self.parental: set[int] = set()
         """Jobs that ever had a child."""
         self._new_parents: set[int] = set()
         self.candidates = Candidates()
-        """The queued ones."""
+        """The queued jobs among these."""
         self.chars_read = 0
 
     def forget(self) -> None:
@@ -197,9 +200,9 @@ class UnitRows:
         return jobs
 
     def read_ended(self, rows: Iterable[Row]) -> None:
-        """Add rows that the database has deleted already; handlers see them until a handler deletes them too.
+        """Add rows that the database has deleted already; handlers see them until they delete them too.
 
-        Raises StoreConflict for a damaged one, as it could not be restored unchanged.
+        Raises StoreConflict for a damaged job, as it could not be restored unchanged.
         """
         for job in self.add_rows(rows):
             if type(job) is DamagedJob:
@@ -207,7 +210,7 @@ class UnitRows:
             self._stored[job.job_id] = self._ahead[job.job_id] = None
 
     def miss(self, job_ids: Iterable[int]) -> None:
-        """Record that the jobs that were not found do not exist."""
+        """Record that those of some jobs that were not read do not exist."""
         for job_id in job_ids:
             if job_id not in self.now:
                 self.now[job_id] = self._stored[job_id] = None
@@ -263,9 +266,9 @@ class UnitRows:
     # --- the difference ----------------------------------------------------------------------------------
 
     def differences(self, *, last: bool = False) -> list[Statement]:
-        """Return statements that write all differences, and treat them as stored.
+        """Return statements that write all differences, and treat the differences as stored.
 
-        With ``last``, jobs taken or deleted in advance that no handler took or deleted are restored.
+        With ``last``, jobs that the first round trip took or deleted, but no handler did, are restored.
         """
         if last:
             self._touched.update(dict.fromkeys(self._ahead))
@@ -335,11 +338,11 @@ def _is_claimed(before: Job, job: Job) -> bool:
 
 
 _PARTS = frozenset({SQL["savepoint"], SQL["release"], SQL["undo_part"]})
-"""Statements that write nothing themselves."""
+"""Statements for savepoints, which write nothing themselves."""
 
 
 class Savepoint(NamedTuple):
-    """The numbers of buffered writes and events at a savepoint."""
+    """The numbers of writes and events in the buffer at a savepoint."""
 
     writes: int
     events: int
@@ -363,14 +366,14 @@ class Transaction:
     def __init__(self, session: DatabaseSession, differences: Callable[[bool], list[Statement]]) -> None:
         """Send over ``session``; ``differences`` returns the statements for rows changed since its last call.
 
-        Its argument is whether this is the last call.
+        The argument of ``differences`` is whether this is the last call of the unit.
         """
         self._session = session
         self._differences = differences
         self._writes: list[Statement] = []
         self._events: list[Row] = []
         self._mark: Savepoint | None = None
-        """The open savepoint, if it has not been sent."""
+        """The open savepoint while it has not been sent to the database, else None."""
         self.wrote = False
         """Whether any write was sent."""
 

@@ -60,12 +60,12 @@ INDEXES = (
     " JOIN pg_class ON pg_class.oid = indrelid"
     " WHERE relnamespace = current_schema()::regnamespace AND NOT indisprimary AND NOT indisunique"
 )
-"""Indexes that enforce nothing, and the statements that create them."""
+"""A query for the indexes that enforce no constraint, with the statements that create them."""
 
 PARENTAL = (
     "UPDATE jobs SET parental = true WHERE jobID IN (SELECT parentJobID FROM jobs WHERE parentJobID <> 0)"
 )
-"""Marks the jobs that have children."""
+"""A statement that marks the jobs that have children."""
 
 PARAMETERS = {
     "search_path": "{}",
@@ -163,7 +163,7 @@ class BulkSession(DatabaseSession):
             raise fault_of(error) or error from error
 
     def put_indexes_off(self) -> None:
-        """Drop the indexes that enforce nothing until ``finish``, which makes writing rows twice as fast."""
+        """Drop indexes that enforce no constraint until ``finish``, to write rows twice as fast."""
         indexes = self.run_statements([(INDEXES, ())])[0]
         for name, definition in indexes:
             self.script(f"DROP INDEX {name}")
@@ -227,7 +227,7 @@ LIVING = (
     "SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'"
     " - $1::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name"
 )
-"""Names of live servers."""
+"""A query for the names of live servers."""
 
 
 class Undecided(TransferError):
@@ -266,8 +266,8 @@ def to_postgresql(
 ) -> Moved:
     """Move a file, which the caller owns, into a database without a queue or with an empty one.
 
-    Raises TransferError, SchemaError, StoreError, sqlite3.Error or OSError; except for Undecided, both are
-    then unchanged.
+    Raises TransferError, SchemaError, StoreError, sqlite3.Error or OSError; except after Undecided, file and
+    database are then unchanged.
     """
     with closing(open_source(source)) as connection, closing(target.open()) as session:
         connection.execute("BEGIN IMMEDIATE")  # blocks changes by hand
@@ -356,7 +356,7 @@ def to_sqlite(
 
 
 def _unmark(session: BulkSession, source: TransferDatabase, error: BaseException) -> None:
-    """Remove the mark, which may or may not have been committed; raises Undecided."""
+    """Remove the mark of a moved queue, which may not have been committed; raises Undecided."""
     try:
         if not session.is_open:
             session.connect_again()
@@ -378,7 +378,7 @@ def copy_to_file(
 ) -> Copy:
     """Back up a snapshot of a queue to ``target`` while servers run; raises the same as ``to_sqlite``.
 
-    Damaged jobs are copied unchanged.
+    Damaged jobs are copied with their damage.
     """
     with closing(source.open()) as session:
         level = "REPEATABLE READ, READ ONLY"

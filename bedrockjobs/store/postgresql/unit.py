@@ -1,8 +1,8 @@
 """A unit on PostgreSQL: it locks and reads rows, changes them in memory, and writes them in sets at commit.
 
-The rows in its commands' access plans are read in the round trip that begins it. Other rows are read when a
-handler asks for them, after all pending writes. They are locked with NOWAIT unless the unit has only one
-command.
+The rows in the access plans of its commands are read in the round trip that begins the unit. Other rows are
+read when a handler asks for them, after all pending writes. They are locked with NOWAIT unless the unit has
+only one command.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ T = TypeVar("T", int, str)
 
 
 class OpeningRound:
-    """The statements that open one unit, and the parsing of their rows."""
+    """The statements that begin one unit, and the parsing of their rows, in the same order."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class OpeningRound:
         self.job_ids = _all(plan.jobs for plan in plans)
         """Jobs to lock."""
         self.ended = _all(plan.ends for plan in plans)
-        """Jobs to delete at once."""
+        """Jobs that end, and are deleted in this round trip."""
         self.run_ids = _all(plan.runs for plan in plans)
         """Runs to read."""
         looks = planned_queries(chain.from_iterable(plan.takes for plan in plans))
@@ -97,12 +97,12 @@ class OpeningRound:
         self.walks = [query for query in new if query.patterns is None] + walks
         """Queries to run in this round trip."""
         self.asks: list[CandidateQuery] = []
-        """Queries for patterns with cached heads that are run later, name by name."""
+        """Queries for patterns with cached heads that are run later, one name at a time."""
         self.behind_heads: list[SpeculativePrefetch] = []
-        """Queries for patterns with cached heads that are prefetched, which requires that no job has a
+        """Queries for patterns with cached heads that are prefetched, which is possible only if no job has a
         lock."""
         self._lanes = remembered.lanes
-        """Whether to read all lanes: if the last unit saw queued jobs outside of the open lane."""
+        """Whether to read all lanes: whether the last unit saw queued jobs outside of the open lane."""
         self.claimed = now[:SECONDS] if may_claim(looks) else ""
         """The timestamp at which plain jobs are marked as taken; empty if they are only locked."""
         claimed = "" if self._lanes else self.claimed
@@ -122,7 +122,7 @@ class OpeningRound:
         self.own_jobs = any(plan.own_jobs for plan in plans)
         """Whether to read the workers with jobs bound to them."""
         self._locks = remembered.locks
-        """Whether to query jobs with locks: if the last unit saw any."""
+        """Whether to query jobs with locks: whether the last unit saw any."""
         self.workflows = _all(plan.workflows for plan in plans)
         """Workflows to lock, in addition to those of ``job_ids``."""
         self.locks_workflows = bool(self.workflows or (self.job_ids and workflows))
@@ -222,7 +222,7 @@ class OpeningRound:
     def looked(
         self, query: CandidateQuery, results: Iterator[list[Row]]
     ) -> tuple[list[Row], list[Row] | None, bool]:
-        """Read the next rows of a query: jobs without a lock; those with one, None if not queried.
+        """Read the next rows of a query: jobs without a lock, and jobs with one (None if not queried).
 
         The last value is ``complete``.
         """
@@ -238,7 +238,7 @@ def _all(lists: Iterable[tuple[T, ...]]) -> list[T]:
     return sorted(set(chain.from_iterable(lists)))
 
 
-# The broadcast schedules, read again in each unit since another server may have written them.
+# The broadcast schedules. Each unit reads them again, since another server may have written them.
 
 
 class AllHosts:
@@ -253,23 +253,24 @@ class AllHosts:
         self._schedules = AllHostsSchedules(is_paused)
 
     def due(self, now: str) -> list[Job]:
-        """Lock and return the due ones that are not paused, oldest first."""
+        """Lock and return the due schedules that are not paused, oldest first."""
         self._schedules.load(self._look("queued_in_lane", EVERY_LANE, now))
         return self._schedules.due(now)
 
     def next(self) -> str | None:
-        """Return when the next one is due."""
+        """Return when the next schedule is due."""
         (rows,) = self._transaction.run_statements((SQL["next_in_lane"], (EVERY_LANE,)))
         self._schedules.load([job_from(row) for row in rows])
         return self._schedules.next
 
 
 GLANCES_MAX = 20
-"""Maximum number of patterns without cached heads that one unit reads the queue for, as it begins: 0.3 ms
+"""Maximum number of patterns without cached heads for which one unit reads the queue as it begins: 0.3 ms
 each."""
 
 PLAIN_KEPT_MAX = 100_000
-"""Maximum number of jobs cached as plain by one server, about 10 MB; more than it runs at a time."""
+"""Maximum number of jobs that one server remembers as plain (probably deleted when they end), about 10 MB;
+more than it runs at a time."""
 
 
 class UnitSavepoint(NamedTuple):
@@ -284,7 +285,7 @@ class UnitSavepoint(NamedTuple):
 
 
 class WorkflowsUnlocked(StoreConflict):
-    """A unit has locked jobs of workflows, and not the workflows before them."""
+    """A unit has locked jobs of workflows without locking the workflows first, as the lock order requires."""
 
 
 class PostgreSQLUnit:
@@ -331,9 +332,9 @@ class PostgreSQLUnit:
         self._run_ids = IDAllocator(self._transaction, "draw_runs")
         self._keys = keys
         self._firsts: dict[tuple[str, bool], int | None] = {}
-        """The first job of the names in the plans, real or mocked, while it is known."""
+        """The first job of each name in the plans, real or mocked, as long as it is known."""
         self._plain: set[int] = set()
-        """Jobs started here that are probably deleted when they end."""
+        """Jobs started by this server that are probably deleted when they end."""
         self._workflows = False
         """Whether this server has locked a job of a workflow; until then it does not look for workflows."""
         self._own_jobs: frozenset[str] | None = None
@@ -343,8 +344,8 @@ class PostgreSQLUnit:
         self._told_ready = list[Job]()
         self._told_wake_all = False  # told: returned, not yet sent to others
         self._may_wait = True
-        """Whether to wait for locks of rows outside the plans, which would delay the other commands of the
-        unit."""
+        """Whether to wait for locks of rows outside the plans. With several commands in the unit, the others
+        would wait too."""
         self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
         self._skipped_locked = SkippedLocked(self._takes, clock)
         self.skipped_locked, self.soonest = self._skipped_locked.is_locked_elsewhere, self._takes.soonest
@@ -514,7 +515,7 @@ class PostgreSQLUnit:
         return job
 
     def several(self, job_ids: Sequence[int]) -> list[Job]:
-        """Lock and return those of some jobs that exist; raises RowDamaged."""
+        """Lock and return the existing jobs among some jobIDs; raises RowDamaged."""
         missing = [job_id for job_id in job_ids if job_id not in self._rows.now]
         if missing:
             self._lock_rows("jobs_by_id", missing)
@@ -534,7 +535,7 @@ class PostgreSQLUnit:
         self._write(job, self._found(job.job_id))
 
     def claim(self, job: Job) -> None:
-        """Update lastRun, attempt and runID of a plain job that becomes RUNNING."""
+        """Write a job without special attributes that becomes RUNNING: update lastRun, attempt and runID."""
         self.save(job)
         if not (job.run_id or job.lane or job.parent_job_id or job.job_id in self._rows.parental) and (
             job.options_json == "{}" and not self.records.keep_finished_s
@@ -667,7 +668,7 @@ class PostgreSQLUnit:
         return ready
 
     def must_wake_all(self) -> bool:
-        """Return, once, whether all waiters must be checked again."""
+        """Return whether all waiters must be checked again; reset it to False."""
         wakes, self.news.wakes_all = self.news.wakes_all, False
         self._told_wake_all = self._told_wake_all or wakes
         return wakes
@@ -706,11 +707,11 @@ def _kind_of(job: Job) -> tuple[str, bool]:
     return job.name, job.mocked
 
 
-# Lookups: committed rows, read in one round trip on a connection of its own.
+# Lookups: committed rows, read in one round trip on a separate connection.
 
 
 class CommittedRows:
-    """What one lookup has read; the part of a unit that commands by ID need."""
+    """The rows that one lookup has read: a unit for commands that only read by ID."""
 
     def __init__(self, session: DatabaseSession, keys: AdvisoryKeys) -> None:
         """Read with ``session``."""
@@ -734,7 +735,7 @@ class CommittedRows:
 
 
 class PostgreSQLRowReader:
-    """Reads committed rows on a connection of its own, opened at first use."""
+    """Reads committed rows on a separate connection, opened at first use."""
 
     def __init__(
         self, connect: Callable[[], DatabaseSession], checks: ConnectChecks, keys: AdvisoryKeys, clock: Clock
