@@ -23,10 +23,10 @@ from bedrockjobs.commands.rules import RuleSpec
 from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Definitions, Format, format_of, read
 
 LINE_CHARS = 80
-"""Maximum length of an old and a new value on one line; longer ones take two."""
+"""Maximum characters of a key, its old and its new value on one line; longer ones take two lines."""
 
 Values = Mapping[str, str | None]
-"""JSON texts by wire name; None if a value is left out."""
+"""The JSON texts of values by wire name; None for a value that is left out."""
 
 
 def attributes_added(definition: Definition) -> list[str]:
@@ -37,7 +37,7 @@ def attributes_added(definition: Definition) -> list[str]:
 
 
 def attributes_changed(definition: Definition, job: Record) -> list[str]:
-    """Return a line for each attribute that would change: ``retries: 2 -> 3``."""
+    """Return a line for each attribute of a schedule that would change: ``retries: 2 -> 3``."""
     wanted = _wanted_attributes(definition)
     present = {key: job[key] for key in job if key in wanted or key in OPTIONS}
     return _changes(wanted, present)
@@ -93,7 +93,7 @@ def _shown(key: str, text: str | None) -> str:
 
 
 CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
-"""Kinds of changes: the key of the reply, a sign and a colour."""
+"""Kinds of changes: the key in the server's reply, a sign and a colour."""
 
 KEYS = (*(key for key, _, _ in CHANGES), "unchanged")
 
@@ -104,18 +104,18 @@ SYNCS: dict[str, type[SyncSchedules | SyncRules]] = {"schedule": SyncSchedules, 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The wanted state of a source."""
+    """The definitions that a source should have, from all files of the source."""
 
     source: str
     kinds: dict[str, list[Definition]]
-    """The schedules, and the rules unless the files have none."""
+    """The definitions by kind: ``schedule``, and ``rule`` unless the files have no rules."""
     prune: bool = True
     by: str = ""
     take_over: bool = False
     """Whether to take schedules and rules of the same names from other sources."""
 
     def sync(self, session: Session, *, dry_run: bool) -> SyncPlan:
-        """Send the definitions of each kind; return the changes."""
+        """Send the definitions of each kind to the server, and return the changes that it reports."""
         more = ({} if self.prune else {"prune": False}) | ({"takeOver": True} if self.take_over else {})
         return SyncPlan(
             self,
@@ -137,18 +137,18 @@ class Wanted:
 
 @dataclass(frozen=True)
 class SyncPlan:
-    """The changes of a source that the server reports."""
+    """The changes to a source that the server made, or with a dry run would make."""
 
     wanted: Wanted
     replies: dict[str, Record]
     """The reply for each kind."""
 
     def names(self, kind: str, key: str) -> list[str]:
-        """Return the names of a kind with this change."""
+        """Return the names of the definitions of a kind with this change, such as ``added``."""
         return list(jsontext.parse(self.replies[kind][key]))
 
     def problem_texts(self, key: str) -> list[str]:
-        """Return the ``problems`` or ``warnings`` of the server, with lines."""
+        """Return the ``problems`` or ``warnings`` in the server's replies, each with the line in the file."""
         return [
             _problem_text(problem, self.wanted.kinds[kind], kind)
             for kind, reply in self.replies.items()
@@ -161,12 +161,12 @@ class SyncPlan:
         return any(self.names(kind, key) for kind in self.replies for key, _, _ in CHANGES)
 
     def record(self) -> Record:
-        """Return one record: that of the schedules, which contains that of the rules."""
+        """Return one record for all kinds: the reply about schedules, with that about rules as ``rules``."""
         schedules, *rules = self.replies.values()
         return {**schedules, "rules": rules[0]} if rules else schedules
 
     def sentences(self) -> list[str]:
-        """Return a sentence about the changed schedules, and one about the rules."""
+        """Return for each kind a sentence with the number of definitions by change."""
         return [
             f"{kind.capitalize()}s of {self.wanted.source}: "
             f"{', '.join(f'{len(self.names(kind, key))} {key}' for key in KEYS)}."
@@ -186,7 +186,7 @@ def _problem_text(problem: Record, definitions: Sequence[Definition], what: str)
 
 
 DATA_CHANGES = "data: follows the definition from now on"
-"""Shown if no attribute differs: a run may have changed the job's data."""
+"""Shown for a changed schedule if no attribute differs: a run may have changed the job's data."""
 
 PAUSE_REASON = "added paused"
 
@@ -243,7 +243,7 @@ def apply(
 def _wanted(
     files: Sequence[str], form: Format | None, source: str | None, by: str, *, prune: bool, take_over: bool
 ) -> list[Wanted]:
-    """Read all files, by source; raises click.UsageError with all errors."""
+    """Read all files, and merge those of one source; raises click.UsageError with all errors."""
     problems: list[str] = []
     by_source: dict[str, Wanted] = {}
     for file in files:
@@ -300,7 +300,7 @@ def _read(file: str, form: Format | None) -> Definitions:
 
 
 def _together(first: Wanted, second: Wanted) -> tuple[Wanted, list[str]]:
-    """Merge two files of one source; return the result and the names that are in both."""
+    """Merge the definitions of two files of one source; return the result, and the names that are in both."""
     kinds = dict(first.kinds)
     twice = []
     for kind, definitions in second.kinds.items():
@@ -347,7 +347,7 @@ def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False,
 
 
 def _done(session: Session, plan: SyncPlan) -> SyncPlan:
-    """Apply a plan; return what was changed."""
+    """Apply a plan; return the changes that the server made."""
     wanted, added = plan.wanted, plan.names("schedule", "added")
     for definition in wanted.kinds["schedule"]:
         if definition.paused and definition.name in added:
@@ -360,7 +360,7 @@ def _done(session: Session, plan: SyncPlan) -> SyncPlan:
 
 
 def _write(session: Session, plans: list[SyncPlan], sentences: Iterable[str]) -> None:
-    """Write the result: sentences, or one document."""
+    """Write the result of applying: in table form the sentences, else the server's replies."""
     if session.form == "table":
         for sentence in sentences:
             click.echo(printable(sentence))
@@ -397,7 +397,7 @@ def _same(plan: SyncPlan) -> str:
 
 
 def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) -> None:
-    """Write a line for each changed schedule and rule, followed by its changes."""
+    """Write a line for each changed definition, followed by a line for each changed attribute."""
     if titled:
         click.echo(styled(f"{printable(plan.wanted.source)}:", err=err, bold=True), err=err)
     for kind, definitions in plan.wanted.kinds.items():
@@ -421,7 +421,7 @@ def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) ->
 
 
 def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new: bool) -> list[str]:
-    """Return the attributes of a new schedule, or the changes of an existing one."""
+    """Return the lines for the attributes of a new schedule, or for the changes of an existing one."""
     if new:
         return [*attributes_added(definition), *(["paused"] if definition.paused else [])]
     query = built(ListJobs, {"name": literal(definition.name), "limit": 1})

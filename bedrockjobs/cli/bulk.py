@@ -41,7 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Choice(NamedTuple):
-    """Conditions that chosen jobs must meet; None and empty mean any."""
+    """The conditions that a job must meet to be chosen; None and empty are no conditions."""
 
     name: str | None = None
     state: str | None = None
@@ -58,7 +58,7 @@ class Chosen(NamedTuple):
 
 
 def choosing(command: F) -> F:
-    """Add the options that choose jobs, and --dry-run and --yes."""
+    """Add the options that choose jobs, --dry-run and --yes to a command."""
     for option in (
         _many("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
         _many("--dry-run", is_flag=True, help="Show which jobs would be chosen, and change nothing."),
@@ -90,7 +90,7 @@ _many = partial(click.option, cls=FieldOption, section=SECTION)
 
 
 def choice_of(options: dict[str, Any], one: object) -> Choice | None:
-    """Remove the choice from the option values and return it; None if ``one`` job was named.
+    """Remove the options that choose jobs from ``options`` and return them; None if ``one`` job was named.
 
     Raises click.UsageError if neither or both are given.
     """
@@ -122,7 +122,7 @@ def chosen(session: Session, choice: Choice) -> list[Chosen]:
 
 
 def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None:
-    """Return a filter for listed jobs; None if name and state, which the server filters by, are enough."""
+    """Return a filter for listed jobs; None if name and state are enough, by which the server filters."""
     if choice.since is None and not choice.tags and choice.text is None:
         return None
     since = since_timestamp(choice.since, session.now()) if choice.since is not None else ""
@@ -149,7 +149,7 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
 
 
 def contains(record: Record, what: str, keys: Sequence[str], text: str) -> bool:
-    """Return whether one of these values contains a text, in any case; raises Failure if one is hidden.
+    """Return whether a value of these keys contains a text, in any case; raises Failure if one is hidden.
 
     ``what`` names such records in the error: ``jobs``.
     """
@@ -160,10 +160,10 @@ def contains(record: Record, what: str, keys: Sequence[str], text: str) -> bool:
 
 
 NAMES_SHOWN = 5
-"""Maximum number of names in a question, those with the most jobs first."""
+"""Maximum number of names that a question lists, those with the most jobs."""
 
 Act = Callable[[str], str]
-"""Acts on one jobID and returns the outcome, such as ``deleted``; raises Failure if refused."""
+"""Acts on the job of one jobID, and returns the outcome, such as ``deleted``; raises Failure if refused."""
 
 
 def counted(names_found: Sequence[str], word: str) -> str:
@@ -256,7 +256,7 @@ def _write(session: Session, verb: str, total: int, outcomes: Counter[str], refu
 
 
 def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[str]) -> str:
-    """Return the result: ``Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job.``"""
+    """Return the result in words: ``Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job.``"""
     done = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
     of = f" of {number_of(total, 'job')}" if sum(outcomes.values()) != total or len(outcomes) > 1 else ""
     if not of:

@@ -1,6 +1,6 @@
 """``bedrockjobs call``, ``query`` and ``status``: any command of the protocol, and read-only queries.
 
-``call`` knows no command by name: a new class is a new subcommand with its own help.
+``call`` names no command in its code: each command class is a subcommand with its own help.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _value(name: str, value: str) -> str:
 
 
 def _taken_jobs(record: Record) -> list[Record]:
-    """Return the jobs in the reply of a command that takes some, as it was asked to."""
+    """Return the jobs that a command has taken, from its reply; empty if none."""
     if "jobs" in record:
         return records_in(record["jobs"]) if record["jobs"] != "null" else []
     if "job" in record:
@@ -174,7 +174,7 @@ def _taken_jobs(record: Record) -> list[Record]:
 
 
 def _write(answer: Response, session: Session) -> None:
-    """Write a reply: a single list as a table, text that is not JSON (a Query as text) unchanged."""
+    """Write a reply: a single list as a table, a text that is not JSON (such as that of Query) unchanged."""
     text = answer.body.decode(errors="replace")
     if text.startswith("["):
         rows: list[Record] = [_row(RawJSON(element)) for element in jsontext.elements(text)]
@@ -196,7 +196,7 @@ def _write_object(record: Record, session: Session, text: str) -> None:
 
 
 def _row(value: RawJSON, key: str = "") -> Record:
-    """Return a list element as a record: an object unchanged, an array by position, others by ``key``."""
+    """Return a list element as a record: an object unchanged, an array by position, any other as ``key``."""
     if value.startswith("{"):
         return raw_record(value)
     if value.startswith("["):

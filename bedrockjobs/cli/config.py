@@ -24,7 +24,7 @@ from bedrockjobs.tls.contexts import BadCertificate, chosen_context
 
 
 class Fault(NamedTuple):
-    """The problem of a file with the line that names it, and the exit status of ``serve``."""
+    """A problem of a file that settings name, the line that names it, and the exit status of ``serve``."""
 
     message: str
     status: int
@@ -59,14 +59,14 @@ def _check_database(settings: Settings) -> None:
 
 
 def _check_socket(settings: Settings) -> None:
-    """Check the folder only: the server creates the socket."""
+    """Check the folder of the unix socket only: the server itself creates the socket."""
     path = Path(settings.unix)
     if settings.unix and not path.parent.is_dir():
         raise StartError(f"cannot listen: unix: {path}: there is no folder {path.parent}", EXIT_FAILURE)
 
 
 def _check_programs(settings: Settings) -> None:
-    """Check the folder; the server does that with the first message only, which is too late."""
+    """Check the folder of programs for notifications; the server checks it only with the first message."""
     if settings.notify_commands and not Path(settings.notify_commands).is_dir():
         raise StartError(f"notify_commands: there is no folder {settings.notify_commands}", CONFIG)
 
@@ -77,11 +77,11 @@ _CHECKS: dict[tuple[str, ...], Callable[[Settings], None]] = {
     ("unix",): _check_socket,
     ("notify_commands",): _check_programs,
 }
-"""The check of the files that some settings name together."""
+"""The settings that together name files, and the check of these files."""
 
 
 LINE_CHARS = 100
-"""Line width of the example."""
+"""Maximum characters of a line in the example."""
 
 
 @click.group(cls=SubcommandGroup)

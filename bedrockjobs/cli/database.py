@@ -74,12 +74,12 @@ def is_url(text: str) -> bool:
 
 
 def file_named(text: str | None) -> Path:
-    """Return the path of a file; without a text, the one that ``serve`` would open. Raises UsageError."""
+    """Return the path of a database file; by default, what ``serve`` would open. Raises UsageError."""
     return settings_from({}).database_path() if text is None else file_alone(text)
 
 
 def database_named(url: str, schema: str | None) -> TransferDatabase:
-    """Return a PostgreSQL database; without a schema, with the one that ``serve`` would use.
+    """Return a PostgreSQL database; without ``schema``, with the schema of the settings.
 
     Raises Failure if the driver is not installed, BadSettings.
     """
@@ -95,7 +95,7 @@ def database_named(url: str, schema: str | None) -> TransferDatabase:
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMPLAINTS_SHOWN_MAX = 50
-"""Bad rows that are listed; the others are counted."""
+"""Maximum number of bad rows that are listed; further ones are only counted."""
 
 
 def _database_option(form: str) -> Callable[[F], F]:
@@ -110,7 +110,7 @@ def _database_option(form: str) -> Callable[[F], F]:
 
 @contextmanager
 def database_errors(file: str = "database") -> Iterator[None]:
-    """Turn database errors into a sentence and an exit status; some sentences begin with ``file``."""
+    """Turn database errors into a message and an exit status; messages about a file name ``file``."""
     try:
         yield
     except BadName as error:
@@ -283,7 +283,7 @@ def _install_functions(session: Session, database: str | None, schema: str | Non
 
 
 def _migrate(path: Path, *, keep: bool) -> tuple[Record, str]:
-    """Migrate a database; return what was done, as a record and a sentence."""
+    """Migrate a database; return what was done as a record, and as a sentence."""
     if not path.is_file():
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
     with locked(path):
@@ -304,7 +304,7 @@ def _migrate(path: Path, *, keep: bool) -> tuple[Record, str]:
 
 
 def _import(old: Path, path: Path, *, skip_bad: bool) -> tuple[Record, str]:
-    """Import jobs of a Bedrock database; return what was done, as a record and a sentence."""
+    """Import jobs of a Bedrock database; return what was done as a record, and as a sentence."""
     findings = examine(old)
     _complain(findings)
     if findings.bad and not skip_bad:
@@ -509,7 +509,7 @@ def move(
 
 
 def _check_kinds(source: str, target: str) -> None:
-    """Raise UsageError unless one is a file and the other one a URL."""
+    """Raise UsageError unless one of the two databases is a file and the other one a URL."""
     for text in (source, target):
         if not is_url(text):
             file_named(text)
@@ -521,7 +521,7 @@ def _check_kinds(source: str, target: str) -> None:
 def _to_postgresql(
     source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
-    """Move a file to PostgreSQL; return the counts, and the names of both."""
+    """Move a queue from a file to PostgreSQL; return the counts, and the names of both databases."""
     database, path = database_named(target, schema), _existing(source)
     from bedrockjobs.store.postgresql import transfer  # it needs the driver
 
@@ -533,7 +533,7 @@ def _to_postgresql(
 def _to_file(
     source: str, target: str, schema: str | None, options: MoveOptions, progress: Progress | None
 ) -> tuple[Moved, tuple[str, str]]:
-    """Move a queue on PostgreSQL to a file; return the counts, and the names of both."""
+    """Move a queue from PostgreSQL to a file; return the counts, and the names of both databases."""
     database, path = database_named(source, schema), file_named(target)
     from bedrockjobs.store.postgresql import transfer
 
@@ -560,7 +560,7 @@ def _undo(session: Session, source: str, schema: str | None) -> None:
 
 
 def _existing(text: str) -> Path:
-    """Return the path of an existing file: taking its lock would create it."""
+    """Return the path of a database file, which must exist: taking the lock would otherwise create it."""
     path = file_named(text)
     if not path.is_file():
         raise TransferError(f"there is no database {path}")

@@ -54,7 +54,7 @@ Level = Literal["ok", "warn", "fail"]
 
 
 class Finding(NamedTuple):
-    """The result of a check, and what to do about it."""
+    """The result of a check, and advice on what to do about it."""
 
     level: Level
     check: str
@@ -68,18 +68,19 @@ class Finding(NamedTuple):
 
 
 LEVEL_CELLS, CHECK_CELLS = 5, 9
-"""Widths of the columns before the message."""
+"""Widths, in characters, of the two columns before the message."""
 
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
-"""Clock differences to warn about, and to fail for: timestamps are whole seconds, schedules whole minutes."""
+"""Seconds between the two clocks from which the check warns, and fails: timestamps are whole seconds,
+schedules whole minutes."""
 
 SPACE_FAIL_BYTES = 64 * 1024**2
-"""Free disk space that counts as almost none: a few write-ahead logs."""
+"""Bytes of free disk space below which the check fails: a few write-ahead logs."""
 
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
-"""Sizes of the write-ahead log; normally it is a few MiB."""
+"""Bytes of the write-ahead log from which the check warns, and fails; normally it has a few MiB."""
 
 SCHEDULES_EXAMINED = 10_000
 """Maximum number of schedules whose time zones are checked: as many as one server is built for."""
@@ -88,11 +89,11 @@ PROBE = "0 0 1 */3 *"
 """An expression whose next five ticks show more than a year of a zone's rules."""
 
 DIFFERENCES_SHOWN_MAX = 10
-"""Schema differences that are listed."""
+"""Maximum number of schema differences that are listed."""
 
 
 class ServerStatus(NamedTuple):
-    """The status of the server, and when it was asked."""
+    """The status of the server, when this machine's clock received it, and how many seconds that took."""
 
     status: dict[str, Any]
     asked: datetime
@@ -179,7 +180,7 @@ def check_zones(session: Session) -> Iterator[Finding]:
 
 
 def _ticks_here(zone: str, server_ticks: list[str]) -> Iterator[datetime]:
-    """Yield as many ticks of the probe by this machine's rules, starting near the first one of the server."""
+    """Yield ticks of ``PROBE`` by this machine's rules, as many as the server's and from the same time on."""
     at: datetime | None = moment_of(server_ticks[0]) - timedelta(days=1)
     for _ in server_ticks:
         at = next_tick(PROBE, at, zone) if at is not None else None
@@ -300,7 +301,7 @@ _CHECKS = {
     "own command": "workers",
     "drained": "workers",
 }
-"""The check under which each kind of problem is reported; kinds not listed here belong to ``jobs``."""
+"""The check under which each kind of problem is reported; all other kinds are reported under ``jobs``."""
 
 _ADVICE = {
     "disk low": "make room",
@@ -319,7 +320,8 @@ _ADVICE = {
 def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iterator[Finding]:
     """Report the problems of the server's overview: pauses, jobs that no worker takes, and failures.
 
-    ``of_disk`` includes its disk, unless the disk was checked here.
+    With ``of_disk`` problems of the server's disk are included: leave it out if that disk was checked
+    already.
     """
     try:
         overview = session.reply(Overview)
@@ -343,10 +345,10 @@ def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iter
 
 
 WORKFLOWS_EXAMINED = 20
-"""RUNNING workflows that are checked, the newest; each is read whole."""
+"""Maximum number of RUNNING workflows that are checked, the newest; all jobs of each are read."""
 
 GOES_ON = frozenset({"QUEUED", "RUNNING", "RUNQUEUED"})
-"""States of a job by which its workflow goes on."""
+"""States of a job that will end without further help, so that its workflow goes on."""
 
 
 def check_workflows(session: Session) -> Iterator[Finding]:
@@ -372,13 +374,13 @@ def check_workflows(session: Session) -> Iterator[Finding]:
 
 
 def _goes_on(job: Record) -> bool:
-    """Return whether a job is queued, runs, or waits for children."""
+    """Return whether a job is queued, runs, or waits only for its children, so that its workflow goes on."""
     state = text_of(job, "state")
     return state in GOES_ON or (state == "PAUSED" and text_of(job, "waits") == "0")
 
 
 def counts_text(overview: Record) -> str:
-    """Return the counts of jobs by state; ``or more`` if a count reached its limit."""
+    """Return the counts of jobs by state as a text; ``or more`` marks a count that reached its limit."""
     more = jsontext.parse(overview["more"])
     return ", ".join(
         f"{int(text_of(overview, name)):,}{' or more' if name in more else ''} {name}"
@@ -404,7 +406,7 @@ def _finding(problem: Record, overview: Record, server: ServerStatus) -> Finding
 
 
 def database_of(database: str | None, server: ServerStatus | None) -> Settings:
-    """Return settings with the database: the given one, else the server's, else the default."""
+    """Return settings with the given database, else that of the settings, the server, or the default."""
     named_settings = settings_from({"database": database})
     if database is None and server is not None and "database" not in named_settings.model_fields_set:
         settings = named_settings.model_copy(update={"database": server.status["database"]})
@@ -420,7 +422,7 @@ def database_of(database: str | None, server: ServerStatus | None) -> Settings:
 
 
 def _folder_of(pid: int) -> Path:
-    """Return the working directory of a process; this one if it cannot be read."""
+    """Return the working directory of a process; that of this process if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
     except OSError:

@@ -15,16 +15,17 @@ from bedrockjobs.store.postgresql.schema import SERVER_VERSION_MIN, VERSION
 from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements
 
 OLDEST_WARN_S, OLDEST_FAIL_S = 60.0, 3_600.0
-"""Transaction ages to report: dead rows remain until it ends, and slow down each take."""
+"""Seconds that the oldest transaction lasts from which the check warns, and fails: dead rows remain until it
+ends, and slow down each take."""
 
 NAMED_MAX = 10
-"""Tables and indexes that one finding lists."""
+"""Maximum number of tables and indexes that one finding lists."""
 
 
 def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
-    """Yield the findings about the database of ``settings``; ``durability`` is the one of its server.
+    """Yield the findings about the database of ``settings``; ``durability`` is the server's setting.
 
-    None means that of ``settings``.
+    With None, as no server is known, the setting in ``settings`` counts.
     """
     where = settings.shown_database
     try:
@@ -120,7 +121,7 @@ def check_connect(strangers: list[str]) -> Iterator[Finding]:
 
 
 def check_listening(settings: Settings) -> Iterator[Finding]:
-    """Check that notifications work over the URL that is configured for them."""
+    """Check that notifications (LISTEN) work over the URL that is configured for them."""
     direct = bool(settings.database_direct)
     name = "database_direct" if direct else "database"
     try:

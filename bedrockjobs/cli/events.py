@@ -23,10 +23,10 @@ from bedrockjobs.commands import Events, Overview
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
 
 FROM_NOW = "-1"
-"""A number that stands for the last event."""
+"""The value of --after that stands for the number of the last event."""
 
 KIND_WIDTH, NAME_WIDTH = 14, 24
-"""Widths of columns of a live list, whose later rows are unknown."""
+"""Widths, in characters, of columns of a list that is followed, whose later rows are not known yet."""
 
 
 @click.command()
@@ -77,7 +77,7 @@ def events(
 
 
 def _last(session: Session, filters: dict[str, Any], limit: int) -> tuple[list[Record], str]:
-    """Return the last ``limit`` events and the number after which the next ones come."""
+    """Return the last ``limit`` events, and the number of the last event read, after which new ones come."""
     if filters["after"] == FROM_NOW:
         return [], str(_newest(session))
     if filters["after"] is None and not (filters["kind"] or filters["name"]):
@@ -95,7 +95,7 @@ def _last(session: Session, filters: dict[str, Any], limit: int) -> tuple[list[R
 
 
 def _none(session: Session, kind: str | None) -> str:
-    """Return the message for an empty list; for an unknown kind, with the kinds that exist."""
+    """Return the message for an empty list; if the kind is unknown, it names the kinds that exist."""
     if not kind or session.form != "table":
         return "No events."
     query = built(Events, {"after": max(_newest(session) - LIST_MAX, 0), "limit": LIST_MAX})

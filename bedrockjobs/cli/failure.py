@@ -21,7 +21,8 @@ from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_comman
 from bedrockjobs.commands import ListFailures, MarkSeen, MuteFailures, RetryJob
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
-"""Parts of a page of failures: the member of the reply, its cursor, and its kind."""
+"""The two parts of a page of failures: the member of the reply, the parameter for its next page, and its
+kind."""
 
 SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what was wrong")
 
@@ -181,7 +182,7 @@ def seen(
 def _groups(
     session: Session, filters: dict[str, Any], limit: int, wanted: Callable[[Record], bool]
 ) -> Iterator[Record]:
-    """Yield up to ``limit`` wanted groups of each kind, the newest failures first."""
+    """Yield up to ``limit`` groups of each kind that match the options, the newest failures first."""
     for key, cursor, kind in _KINDS:
         matching = filter(wanted, _pages(session, filters, key, cursor, kind))
         yield from islice(matching, limit)
@@ -248,7 +249,7 @@ def _row(group: Record) -> Record:
 
 
 def _why_muted(group: Record) -> str:
-    """Return the reason and the end of the mute of a group; empty without one."""
+    """Return why a group is muted, and until when; empty if it is not muted."""
     muted = jsontext.parse(group.get("muted", "null")) or {"reason": "", "until": ""}
     until = muted["until"] and f"until {local_text(muted['until'])}"
     return ", ".join(filter(None, (muted["reason"], until)))

@@ -11,7 +11,7 @@ import click
 from bedrockjobs.base.vocabulary import ANY_FAILURE, called, meant
 
 SUMMARY_CHARS = 1_000
-"""Length at which click cuts a summary: longer than any."""
+"""Maximum characters of a summary, which click would cut earlier: longer than any summary."""
 
 
 def near(word: str, known: Sequence[str]) -> str:
@@ -47,7 +47,7 @@ class FieldOption(click.Option):
     """An option for a field of a command class; the help lists it under the heading ``section``."""
 
     def __init__(self, *names: Any, field: str = "", section: str = MAIN_SECTION, **attributes: Any) -> None:
-        """Set ``field``; empty for an option that belongs to no field."""
+        """Set ``field``, the name of the field; it is empty for an option that belongs to no field."""
         super().__init__(*names, **attributes)
         self.field = field
         self.section = section
@@ -87,22 +87,22 @@ class WordChoice(click.Choice[str]):
         empty: bool = False,
         **attributes: Any,
     ) -> None:
-        """Accept ``choices``, synonyms (the keys of ``also``), and with ``empty`` an empty text."""
+        """Accept ``choices``, the synonyms that are keys of ``also``, and with ``empty`` an empty text."""
         super().__init__(choices, **attributes)
         self.empty = empty
         self.also = dict(also or {})
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """Return the wording for people if it is one word: it is offered, and both are accepted."""
+        """Return the word for people if it is one word: help shows this word, and both words are accepted."""
         label = called(str(choice))
         return super().normalize_choice(choice if " " in label else label, ctx)
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """Return the error without the empty choice."""
+        """Return the error for an invalid choice, without the empty text among the choices."""
         return super().get_invalid_choice_message(value, ctx).replace(", ''.", ".")
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
-        """Return the metavar without the empty choice."""
+        """Return the metavar without the empty text among the choices."""
         metavar = super().get_metavar(param, ctx)
         return metavar and metavar.replace("|]", "]")
 

@@ -99,7 +99,7 @@ _zone_option = click.option(
 
 
 def _reader(command: F) -> F:
-    """Add the arguments and options that every format has to an import command."""
+    """Add the arguments and options that the import commands of all formats share."""
     decorated: Any = command
     # By default three next times of each schedule, enough to notice a shifted weekday.
     for option in (
@@ -330,7 +330,7 @@ def entry_of(schedule: ImportedSchedule) -> dict[str, Any]:
 
 
 def _checked(entries: list[ImportedSchedule]) -> list[ImportedSchedule]:
-    """Reject what a definition cannot express."""
+    """Return the schedules; those that a definitions file cannot express are marked as refused."""
     judged = []
     for entry in entries:
         if not entry.refused:
@@ -391,7 +391,7 @@ def _lines(record: Record) -> list[str]:
 def definitions_text(
     kind: str, entries: list[ImportedSchedule], source: str, refused: Sequence[ImportedSchedule] = ()
 ) -> str:
-    """Return a definitions file; jobs that it cannot express are comments with a command.
+    """Return a definitions file; a job that it cannot express becomes a comment with a command to create it.
 
     If entries were rejected, they are listed, and applying the file removes nothing.
     """
@@ -436,7 +436,7 @@ def _write(
 
 
 def _apply(session: Session, entries: list[ImportedSchedule], wanted: _Wanted, *, prune: bool) -> None:
-    """Apply the schedules; nothing is removed of a source whose file had errors."""
+    """Apply the schedules; if the imported file had errors, nothing is removed from its source."""
     schedules: list[Definition] = [
         definition_of(entry_of(entry), entry.place) for entry in entries if entry.expression
     ]

@@ -89,22 +89,23 @@ from bedrockjobs.commands import (
 )
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
-"""Columns of a table of jobs; the data, which may be wide, is in JSON only."""
+"""Columns of a table of jobs. The data, which may be long, is left out: other output forms have it."""
 
 RETRIED_STATE = "FAILED"
 """The state of the jobs that `job retry` chooses unless a state is given."""
 
 NO_PARENT = "without a parent"
-"""Part of the server's 404 if a job to cancel is not a child."""
+"""Words in the server's 404 by which a job that is no child is recognized when it is cancelled."""
 
 MARGIN_S = 2.0 * TAKE_BACK_S
-"""Wait beyond the grace of a stopped run: by then the server has taken it back from a silent worker."""
+"""Seconds to wait beyond the grace of a stopped run: by then the server has taken a run back from a silent
+worker."""
 
 AFTER_LAST_LINE = 2**53 - 1
-"""A line number that no run reaches: reading after it only waits for the end."""
+"""A line number that no run reaches: reading output after it waits only for the end of the run."""
 
 UNIQUE = ("uniqueKey", "uniqueUntil")
-"""Members of a job about its unique key, which people see in one row."""
+"""Members of a job that concern its unique key; a table shows them in one row."""
 
 REASONS = {
     "state": "It is not queued",
@@ -122,7 +123,7 @@ REASONS = {
     "no worker": "No live worker takes it",
     "ahead": "Other jobs go first",
 }
-"""Reasons of ExplainJob as sentences, which the details of the server follow."""
+"""A sentence for each reason of ExplainJob; details from the server follow it."""
 
 _some_job = click.argument("job_id", metavar="[ID|NAME]", required=False, shell_complete=job_names)
 
@@ -213,7 +214,7 @@ def get(session: Session, /, wait: float | None, count: int | None, **_: Any) ->
 def _taken(
     session: Session, /, parameters: dict[str, Any], wait: float | None, count: int | None
 ) -> list[Record]:
-    """Ask until there is a job or the wait is over: one request waits for a limited time only."""
+    """Request a job until there is one or the wait is over: one request waits for a limited time only."""
     clock = SystemClock()
     deadline = clock.monotonic() + (wait or 0)
     while True:
@@ -302,7 +303,7 @@ def _reason(session: Session, job_id: int, record: Record) -> str:
 
 
 def _decisive_first(record: Record, reason: str) -> Record:
-    """Return a job for display to people; the whole error, which may be long, comes last."""
+    """Return a job for display to people: the decisive values first, the whole error, maybe long, last."""
     first = {"state": record.get("state"), "name": record.get("name"), "reason": reason or None}
     first["jobID"] = record.get("jobID")
     shown = {key: value for key, value in first.items() if value is not None}
@@ -366,7 +367,7 @@ def sentence(reason: Record) -> str:
 def _check(
     command_class: type[Command[Any]], job_id: str | None, run: str | None, changes: dict[str, Any]
 ) -> None:
-    """Validate the changes of one job, or of many, before asking the server."""
+    """Validate the changes of one job, or of many jobs, before a request is sent to the server."""
     if not job_id and run is not None:
         raise click.UsageError("--run needs an ID or a name")
     built(command_class, {"jobID": 0, **changes})
@@ -558,7 +559,7 @@ def _outcome(job_id: str, outcome: str) -> Record:
 
 
 def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> None:
-    """Say that a run is being stopped and, with ``wait``, how it ended; exit with 124 if it did not end."""
+    """Say that a run is being stopped. With ``wait``, say how it ended, or exit with 124 if it did not."""
     grace = _grace(session, job_id)
     how = f"it gets SIGTERM, and SIGKILL after {duration_text(grace)}"
     advice = f"`bedrockjobs run show {run_id}` shows how it ends"

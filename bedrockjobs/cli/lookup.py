@@ -37,9 +37,10 @@ def paged(
 ) -> list[Record]:
     """Return up to ``limit`` rows of a list; say on stderr how to continue if there may be more.
 
-    Without ``hint``, the rest is left out silently.
+    Without ``hint``, nothing is said about further rows.
 
-    Rows that do not ``fit`` are skipped; the first for which ``until`` is true ends the list.
+    Rows for which ``fits`` returns False are skipped; the first row for which ``until`` returns True ends the
+    list.
     """
     paging = command_class.paging
     assert paging is not None
@@ -72,7 +73,7 @@ NAMESAKES_SHOWN = 5
 """Maximum number of jobIDs that are listed if several jobs have the name."""
 
 _NUMBER = re.compile(r"\s*[-+]?\d*\s*")
-"""A text that is meant as a jobID, valid or not: the command class validates it."""
+"""Matches a text that is meant as a jobID, valid or not: the command class validates it."""
 
 
 def is_number(text: str) -> bool:
@@ -102,13 +103,13 @@ def job_id_of(session: Session, id_or_name: str, *, first: bool = False) -> str:
 
 
 TIMEOUT_S = 0.7
-"""Time limit for the server: longer waits after TAB are annoying."""
+"""Maximum seconds to wait for the server: longer waits after TAB are annoying."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _answered(ctx: click.Context, command: Command[Any]) -> str:
-    """Return the body of an answer; empty if none came in time."""
+    """Return the body of the server's answer; empty if none came in time."""
     session = ctx.find_object(Session) or Session()
     bodies: list[str] = []
 
@@ -160,17 +161,17 @@ worker_names = _completer(ListWorkers, "workers", "name", "status")
 
 
 WAIT_MS = 30_000
-"""Wait of one polling request: shorter than the idle timeout of most proxies and firewalls."""
+"""Milliseconds that one polling request waits: less than the idle timeout of most proxies and firewalls."""
 
 EARLY_EMPTY_MAX = 30
-"""Early empty answers in a row after which the server counts as unavailable."""
+"""Maximum number of early empty answers in a row; then the server counts as unavailable."""
 
 PAUSE_S = 1.0
-"""Pause after an early empty answer."""
+"""Seconds to sleep after an early empty answer."""
 
 
 class Pace:
-    """Paces the polling of one reader."""
+    """The pace at which a command that follows something polls the server."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -183,7 +184,7 @@ class Pace:
         return {"connection": "wait", "timeout": WAIT_MS}
 
     def answered(self, *, something: bool) -> None:
-        """Register an answer; pause after an early empty one, and raise Failure after many."""
+        """Register an answer; sleep after an early empty one, and raise Failure after too many of them."""
         # An empty answer that arrives sooner means that the server did not wait.
         if something or self._clock.monotonic() - self._requests >= 1.0:
             self._early_empty = 0

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FAR_YEAR = 9000
-"""Years from this one on stand for never: a schedule without a next tick has the last possible date."""
+"""Timestamps from this year on stand for never: a schedule without a next tick has the last possible date."""
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 _TIMESTAMP_IN_TEXT = re.compile(
     r"\b(since|until|at) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)", re.ASCII
 )
-"""A timestamp in a sentence of the server."""
+"""Matches a timestamp in a sentence of the server, after a word such as ``since``."""
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
 
@@ -74,7 +74,7 @@ def zone_now(now: datetime) -> str:
 def moment_text(text: str, now: datetime, *, whole: bool = False) -> str:
     """Return a timestamp in local time with its relative time: ``09:00:05 (3m ago)``.
 
-    Today's date is left out unless ``whole``, and the zone if it is the current one.
+    The date is left out if it is today's, unless ``whole``; the zone is left out if it is the current one.
     """
     moment = moment_of(text)
     if moment.year >= FAR_YEAR:
@@ -146,18 +146,19 @@ WIDE: Final = "wide"
 """Another value of ``-o``: a table that is not fitted to the terminal."""
 
 _WIDE_KEY = f"{__name__}.wide"
-"""Key of click's context for whether ``-o wide`` was given."""
+"""Key in the context of click; its value says whether ``-o wide`` was given."""
 
 Record = Mapping[str, Any]
-"""Values by wire name; values from a server are ``RawJSON`` and keep their spelling."""
+"""Values by wire name. Values from a server are ``RawJSON``, so that numbers and texts are written as they
+came."""
 
 NOW = "now"
-"""Key of the timestamp that others are relative to, so it is not shown relative itself."""
+"""Key of the timestamp to which a fitted table relates all others; it is not shown relative itself."""
 
 COLUMN_GAP = "  "
 
 SHORT_CELLS = 24
-"""Width up to which an unknown column is not cut."""
+"""Maximum width in characters at which a column that is in none of the sets below is never cut."""
 
 ELLIPSIS = "…"
 
@@ -169,7 +170,7 @@ def _keys(text: str) -> tuple[str, ...]:
 NAMES = frozenset(
     {"name", "worker", "host", "address", "to", "schedule", "by", "seen by", "seenBy", "source"}
 )
-"""Long columns that are cut in the middle, as names often differ at their ends."""
+"""Columns that may be cut in the middle, since names often differ at their ends."""
 
 TEXTS = frozenset(
     _keys(
@@ -177,14 +178,14 @@ TEXTS = frozenset(
         "roles"
     )
 )
-"""Long columns that are cut at the end; of several lines the one with the cause is shown."""
+"""Columns that may be cut at the end; of several lines, the one with the cause is shown."""
 
 LEFT_OUT = _keys(
     "version, newest, type, pid, blocked, later, address, exitCode, cause, attempt, late, host, sent, "
     "tries, priority, perSecond, by, seen by, seenBy, until, roles, slots, runID, jobID, lastRun, "
     "lastSent, lastRefused, oldest of all, uniqueKey, worker, repeat, used, lastUsed, most, names"
 )
-"""Columns to leave out on a narrow terminal, in this order; never the first column."""
+"""Columns that are left out on a narrow terminal, in this order; the first column is never left out."""
 
 TIMES = frozenset(
     _keys(
@@ -192,13 +193,14 @@ TIMES = frozenset(
         "until, lastUsed, lastSent, mutedUntil, lastRefused, revoked, pulse, next run, oldest of all"
     )
 )
-"""Columns with timestamps. A fitted table shows relative times, other tables also the local time."""
+"""Columns with timestamps. A fitted table shows relative times; other tables show local and relative
+times."""
 
 EXACT = frozenset({"tick", "until"})
-"""Timestamps that a fitted table shows as local times: a tick is identified by its time."""
+"""Timestamps that a fitted table shows as local times, not relative: a tick is identified by its time."""
 
 TRANSLATED = frozenset({"state", "status", "outcome", "last status"})
-"""Columns whose values a table translates for people; JSON has the wire values."""
+"""Columns whose values a table shows in words for people; JSON has the values of the protocol."""
 
 STATE_COLOURS = {
     "QUEUED": "cyan",
@@ -307,7 +309,7 @@ def hidden_in(record: Record) -> list[str]:
 
 
 def with_hidden(record: Record) -> Record:
-    """Return a record for people: what the server left out has the value ``NOT_SHOWN``."""
+    """Return a record for people: values that the server left out are shown as ``NOT_SHOWN``."""
     hidden = hidden_in(record)
     if not hidden:
         return record
@@ -350,7 +352,7 @@ def _moment_cell(key: str, value: Any, *, whole: bool = False, fitted: bool = Fa
 
 
 def away(text: str) -> str:
-    """Return the relative time of a timestamp in brackets; empty if it is none, or never."""
+    """Return the relative time of a timestamp in brackets; empty for other texts, and if it means never."""
     if not is_timestamp(text) or moment_of(text).year >= FAR_YEAR:
         return ""
     return f"({away_text((moment_of(text) - _clock()).total_seconds())})"
@@ -365,7 +367,7 @@ def _cell_of(key: str, value: Any, *, fitted: bool) -> str:
 
 
 def _complete_cell(key: str, value: Any, *, stored: bool) -> str:
-    """Return a value as an uncut cell; on a terminal it keeps its line breaks."""
+    """Return a value as a cell that is not cut; on a terminal it keeps its line breaks."""
     if not stored and key in TRANSLATED | TIMES:
         return _cell_of(key, value, fitted=False)
     text = text_of({key: value}, key)
@@ -387,7 +389,7 @@ def write_one(record: Record, form: Form, sentence: str = "", *, identity: str =
 
 
 def _rows_of(key: str, value: Any) -> list[list[str]]:
-    """Return the rows of a heading and its value: one row for each line of a text."""
+    """Return the rows for a key and its value: the heading, and one row for each line of a text."""
     title = heading(key)
     if key in TIMES:
         return [[title, _moment_cell(key, value, whole=True)]]
@@ -446,9 +448,9 @@ def write_many(
     """Write a list of records.
 
     A table shows ``columns``, or all keys of the first record; for an empty list ``none`` goes to stderr.
-    Timestamps are shown in local time unless ``stored``. On a terminal a table is fitted to the width; a
-    ``complete`` or ``stored`` one wraps its texts instead, or shows its records one below the other.
-    The form ``name`` writes the ``identity`` of each record, or its first value.
+    Timestamps are shown in local time unless ``stored``. On a terminal a table is fitted to the width; with
+    ``complete`` or ``stored`` nothing is cut, but texts are wrapped, or the records are shown one below the
+    other. The form ``name`` writes the value of the key ``identity`` of each record, or else its first value.
     """
     if form == "json":
         inside = ",\n".join(_indented(record, "  ") for record in records)
@@ -539,7 +541,7 @@ def _write_complete(grid: Grid, width: int) -> None:
 
 
 def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
-    """Fit a grid to a width; return it and the titles of the non-empty columns that were left out.
+    """Fit a grid to a width; return it, and the titles of columns with contents that were left out.
 
     Only names and texts are cut. The first column and the state are always shown, even if too wide.
     """
@@ -581,7 +583,7 @@ def _is_long(key: str, width: int) -> bool:
 
 
 def _shared(natural: Sequence[int], long: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Return column widths: the long columns share the remaining space, the shortest first."""
+    """Return the column widths; ``long`` columns share the space that others leave, the shortest first."""
     widths = list(natural)
     room = width - _total([0 if at in long else each for at, each in enumerate(natural)])
     rest = sum(least[at] for at in long)
@@ -622,7 +624,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def drawn(grid: Grid, widths: Sequence[int] | None = None, **attributes: Any) -> Table:
-    """Return a grid as a rich table; texts are wrapped to ``widths``, if given."""
+    """Return a grid as a table of rich; with ``widths``, texts are wrapped to these widths."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -666,7 +668,7 @@ def _terminal_width() -> int:
 
 
 def _draw(table: Table, width: int) -> None:
-    """Draw a table on the terminal; the terminal wraps one that is too wide."""
+    """Draw a table on the terminal, which wraps the lines of a table that is too wide."""
     from rich.console import Console
 
     Console(file=sys.stdout, width=width).print(table, crop=False)

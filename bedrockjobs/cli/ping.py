@@ -96,7 +96,7 @@ def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
 def _run(command: tuple[str, ...]) -> tuple[int, bytes, OSError | None]:
     """Return the exit status of a command (128 + signal if it was killed), and its last output.
 
-    The last value is why output could not be written to stdout: the command goes on without.
+    The last value is the error if output could not be written to stdout: the command then runs on without it.
     """
     output, lost = bytearray(), None
     try:
@@ -134,7 +134,7 @@ def ping_url(session: Session, /, name: str) -> None:
 
 
 def _server_url(session: Session) -> str:
-    """Return the base URL of the server, the first of several."""
+    """Return the base URL of the server; if several servers are given, of the first one."""
     address = addresses_of(session.server)[0]
     if isinstance(address, UnixAddress):
         return "http://localhost"

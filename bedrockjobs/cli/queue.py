@@ -44,7 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 EVERYTHING = "*"
 
 COUNTS = ("ready", "running", "failed", "later", "paused", "blocked")
-"""The counts that are shown of a name; ``paused`` are those that a pause holds back."""
+"""The counts that are shown for a name; ``paused`` counts the jobs that a pause holds back."""
 
 
 @click.group(cls=SubcommandGroup)

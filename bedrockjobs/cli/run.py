@@ -70,7 +70,7 @@ def run_row(run: Record) -> Record:
 
 
 SUCCESS, RETURNED = "success", "returned"
-"""Final statuses of a run that need their own handling."""
+"""Statuses of ended runs that need a treatment of their own in this module."""
 
 
 @click.group(cls=SubcommandGroup)
@@ -164,7 +164,7 @@ def show(session: Session, /, **_: Any) -> None:
 
 
 def _unrepeated(error: str, tail: list[str]) -> str:
-    """Return an error without the last lines of output if they are shown separately."""
+    """Return an error without the last lines of output that it contains, if they are shown separately."""
     first, *more = error.splitlines() or [""]
     return first if more and set(more) <= set(tail) else error
 
@@ -220,7 +220,7 @@ def logs(
 
 
 def _report_missing(after: str, lines: list[Record]) -> None:
-    """Report on stderr lines that were not kept, as they are not output of the run."""
+    """Report on stderr the lines that the server did not keep: such a note is not output of the run."""
     last = int(after)
     for line in lines:
         seq = int(text_of(line, "seq"))
@@ -276,7 +276,7 @@ _add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL 
 
 
 KILLED_S = 10.0
-"""Time for a run to end after SIGKILL: its worker learns of it at once, and reports."""
+"""Seconds that a run gets to end after SIGKILL: its worker learns of the signal immediately, and reports."""
 
 
 @run.command()
@@ -322,7 +322,7 @@ def stop(session: Session, /, run_id: str | None, job_id: str | None, grace: flo
 
 
 def _status_within(session: Session, run_id: str, within_s: float) -> str:
-    """Return the status of a run once it has ended, or after a time."""
+    """Return the status of a run as soon as it has ended, or after ``within_s`` seconds."""
     clock, pace = SystemClock(), Pace()
     until = clock.monotonic() + within_s
     while True:
@@ -407,7 +407,7 @@ def delete(
 
 
 def _chosen(session: Session, run_ids: Sequence[str], before: PastTime | None) -> list[dict[str, Any]]:
-    """Return the parameters of each request that deletes the chosen runs; raises click.UsageError."""
+    """Return the parameters of each DeleteRuns request for the chosen runs; raises click.UsageError."""
     filters = typed_values(session, DeleteRuns)
     if bool(run_ids) == any(each is not None for each in (filters["name"], filters["text"], before)):
         raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
@@ -434,7 +434,7 @@ def _secret() -> str:
 def _deletions(
     session: Session, parts: Iterable[dict[str, Any]], *, dry_run: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the replies of the server, page by page."""
+    """Yield the server's replies to all requests with these parameters, page by page."""
     for part in parts:
         cursor: Any = None
         while True:

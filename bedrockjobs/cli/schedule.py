@@ -53,7 +53,7 @@ from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.schedule.repeat import NEVER
 
 LAST_RUNS = 5
-"""Runs and ticks that a page shows."""
+"""Number of the last runs, and of the last ticks, that `schedule show` shows."""
 
 OF_DAY_MAX = 1_000
 """Maximum number of runs, and of rows of ticks, shown of one day."""
@@ -61,7 +61,7 @@ OF_DAY_MAX = 1_000
 TICK_COLUMNS = ("tick", "until", "count", "outcome", "reason", "status", "failed", "late", "runID")
 
 UNTAKEN = ("own command", "no worker")
-"""Reasons of ExplainJob for which no worker would run a schedule."""
+"""Reasons of ExplainJob that mean that no worker would run the schedule."""
 
 _REPEAT = re.compile(
     r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:TZ=(?P<zone>[^ \t]*)[ \t]*)?(?P<expression>.*)", re.I | re.S
@@ -136,7 +136,7 @@ def found_by_name(session: Session, name: str) -> Record:
 def _report(
     session: Session, did: str, name: str, job_id: str, validity: Record | None, set_to: str = ""
 ) -> None:
-    """Report what was done; ``set_to`` is the next run on the server, if known."""
+    """Report what was done; ``set_to`` is the next run that the server has stored, if known."""
     record: dict[str, Any] = {"jobID": int(job_id), "name": name, "outcome": did}
     lines = [f"{did.capitalize()} schedule {name} (job {job_id})."]
     if validity is not None:
@@ -394,7 +394,7 @@ def show(session: Session, name: str, day: str | date | None) -> None:
 
 
 def _of_day(session: Session, job_id: str, begin: str, end: str) -> tuple[list[Record], list[Record]]:
-    """Return the runs that began between two times, and the rows of ticks of which one was then."""
+    """Return the runs that began between two times, and the rows of ticks that have a tick between them."""
     runs = paged(
         session,
         ListRuns,
@@ -451,7 +451,7 @@ def _when(timestamp: str) -> str:
 
 
 def _tick_row(tick: Record) -> Record:
-    """Return a row of the tick history; zeros are left out."""
+    """Return a row of the table of ticks; zeros are left out."""
     row = {key: tick.get(key) for key in TICK_COLUMNS}
     return {**row, **{key: "" for key in ("late", "runID") if row[key] == "0"}}
 

@@ -17,7 +17,7 @@ from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.session import FAILED, Failure
 
 NAMES = ("bedrockjobs.service", "bedrockjobs.socket", "bedrock-worker@.service")
-"""The units that are installed: the server, its port, and a template for workers."""
+"""Names of the units that are installed: the server, its port, and a template for workers."""
 
 MARK = "# Written by `bedrockjobs service install`, which writes it again; change it with `systemctl edit`."
 """The first line of units that this program may overwrite and remove."""
@@ -30,7 +30,7 @@ _OF_THE_SYSTEM = re.compile(
     r"|LockPersonality|NoNewPrivileges)=.*\n",
     re.MULTILINE,
 )
-"""Settings that only work for system services, and are removed from user services."""
+"""Matches settings that only work for system services; they are removed from user services."""
 
 _SANDBOX_WORDS = re.compile(r"^# These bind the commands as well.*\n", re.MULTILINE)
 
@@ -38,7 +38,7 @@ _SANDBOX_WORDS = re.compile(r"^# These bind the commands as well.*\n", re.MULTIL
 def units(folder: Path, *, port: int | None = None, user: bool = False) -> dict[str, str]:
     """Return the text of each unit by name, for the programs in a folder.
 
-    ``port`` is that of the socket, 8888 if left out. With ``user`` they are user services.
+    ``port`` is the port of the socket, 8888 if left out. With ``user`` the units are for a user's services.
     """
     return {name: _unit(name, folder, port, user=user) for name in NAMES}
 
@@ -61,7 +61,7 @@ def _escaped(folder: Path) -> str:
 
 
 def _shipped(name: str) -> str:
-    """Return a unit as shipped: next to this module in a wheel, in ``deploy`` of a checkout."""
+    """Return a unit as it was shipped: next to this module in a wheel, or in ``deploy`` of a checkout."""
     packaged = Path(__file__).with_name("units.d") / name
     shipped = packaged if packaged.exists() else Path(__file__).parents[2] / "deploy/systemd" / name
     return shipped.read_text()
@@ -70,13 +70,13 @@ def _shipped(name: str) -> str:
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 
 STARTED = ("bedrockjobs.socket", "bedrockjobs.service")
-"""The units that are started; workers need a configuration first."""
+"""The units that ``install`` starts; workers need a configuration first."""
 
 WORKERS = "bedrock-worker@*.service"
-"""All workers; disabling the template disables each of them."""
+"""Pattern of the units of all workers; disabling the template also disables each of these."""
 
 SYSTEMCTL_S = 120
-"""Time limit of a systemctl call: a server may have to recover a large write-ahead log at startup."""
+"""Maximum seconds of a systemctl call: a server may have to recover a large write-ahead log at startup."""
 
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
 """Folders that a system service cannot see (ProtectHome)."""

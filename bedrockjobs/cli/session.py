@@ -47,7 +47,7 @@ UNAVAILABLE, TIMED_OUT, INTERRUPTED = 69, 124, 130
 """Exit statuses: 69 is EX_UNAVAILABLE of sysexits.h, 124 as of timeout(1), 130 is 128 + SIGINT."""
 
 NO_TOKEN = "no token was sent: give --token-file, or set BEDROCKJOBS_TOKEN"  # noqa: S105  a sentence
-"""Advice for a refusal if no token was sent."""
+"""Advice for a command that was refused if no token was sent with it."""
 
 EXIT_BY_CODE = {
     400: USAGE,
@@ -68,7 +68,7 @@ IN_COMMANDS = {
     "see RotateToken": "`bedrockjobs token rotate` renews its secret",
     "RetryJob with revive": "`bedrockjobs job retry --revive`",
 }
-"""Advice of the server, with the CLI commands to use instead."""
+"""Phrases in messages of the server, with the CLI commands that people should use instead."""
 
 NO_SERVER_ADVICE = "`bedrockjobs serve` starts a server, --server names another"
 """Advice if no server listens."""
@@ -96,16 +96,16 @@ class CommandRefused(Failure):
     """The server refused a command."""
 
     def __init__(self, error: CommandError, advice: str = "") -> None:
-        """Take the server's message, with ``advice``; its code decides the exit status."""
+        """Show the server's message and ``advice``; the code of the error decides the exit status."""
         message_ = "; ".join(filter(None, (in_commands(str(error)), advice)))
         super().__init__(message_, EXIT_BY_CODE.get(error.code, FAILED))
         self.error = error
 
 
 def connect(server: str, tries: int | None = None, files: Mapping[str, Path] | None = None) -> Client:
-    """Return a client that tries each command ``tries`` times, or as often as its default.
+    """Return a client that tries each command ``tries`` times; None means the client's default.
 
-    ``files`` are parameters of the client. Raises ValueError for a bad address or file.
+    ``files`` has the client's parameters for credentials. Raises ValueError for a bad address or file.
     """
     from bedrockjobs.client import Client  # `serve` and `--help` need none
 
@@ -126,13 +126,13 @@ class Session:
     _looked: datetime | None = field(default=None, repr=False)
 
     def send(self, command: Command[Any]) -> Response:
-        """Send a command and return the answer; raises Refusal, or Failure if no server answers."""
+        """Send a command and return the answer; raises CommandRefused, or Failure if no server answers."""
         with self.errors_shown():
             return self._connected().exchange(command)
 
     @contextmanager
     def errors_shown(self) -> Iterator[None]:
-        """Raise the errors of a client as Refusal, or as Failure if no server answers."""
+        """Turn the errors of a client into CommandRefused, or into Failure if no server answers."""
         try:
             yield
         except Forbidden as error:
@@ -153,7 +153,7 @@ class Session:
 
     @property
     def answering(self) -> str:
-        """Return the server address; if several were given, the one that has answered."""
+        """Return the address of the server; if several were given, of the one that has answered."""
         several = "," in self.server
         return str(self._client.server) if several and self._client is not None else self.server
 
@@ -174,7 +174,7 @@ class Session:
         return records_in(self.reply(command_class, parameters)[rows_key(command_class)])
 
     def parse_time(self, value: str | timedelta | None) -> str | None:
-        """Return a timestamp; a time from now is added to the clock of the server, not to ours."""
+        """Return a timestamp; a time from now is added to the clock of the server, not of this machine."""
         if not isinstance(value, timedelta):
             return value
         now = self.now()
@@ -190,7 +190,7 @@ class Session:
         return moment_of(text_of(self.record(Status()), "now"))
 
     def clock(self) -> datetime:
-        """Return the server's time, asked once; the time of this machine if it does not answer."""
+        """Return the server's time when first asked; this machine's time if the server does not answer."""
         if self._looked is None:
             try:
                 self._looked = self.now()
@@ -219,7 +219,7 @@ def record_of(answer: Response) -> dict[str, RawJSON]:
 
 
 def rows_key(command_class: type[Command[Any]]) -> str:
-    """Return the member of a reply that holds its rows: the one that is paged, or the only one."""
+    """Return the member of a reply that holds its rows: the one that is paged, or else the only member."""
     if command_class.paging is not None:
         return command_class.paging.rows
     from bedrockjobs.base.wire import wire_name
@@ -266,7 +266,7 @@ def built(command_class: type[C], parameters: Mapping[str, Any]) -> C:
 
 
 _PARAMETER = re.compile(r"([A-Za-z]+)(?:\.\w+)*(?=: | is required)")
-"""The beginning of a validation error: the parameter, and perhaps a part of it."""
+"""Matches the beginning of a validation error: the parameter, and perhaps a part of its value."""
 
 
 def _as_typed(fault: str) -> str:
@@ -329,7 +329,7 @@ FILES = {
 
 
 def _file_options(command: F, *, of_program: bool) -> F:
-    """Add an option for each of ``FILES``; those of the program are in its help, and have variables."""
+    """Add an option for each of ``FILES``; only the program's are in the help and can be set by variables."""
     for name, help_text in reversed(FILES.items()):
         variable: dict[str, Any] = (
             {"envvar": f"BEDROCKJOBS_{name.upper()}", "show_envvar": True} if of_program else {}
@@ -384,7 +384,7 @@ def global_options(command: F) -> F:
 
 
 def output_option(command: F) -> F:
-    """Add --output to a command; it wins over that of the program."""
+    """Add --output to a command; this option wins over --output of the program."""
     return _form_option(allow_from_autoenv=False)(command)
 
 
@@ -394,7 +394,7 @@ pass_session = click.make_pass_decorator(Session, ensure=True)
 def server_options(command: F) -> F:
     """Pass the session to a command, and add --server, --output and the file options.
 
-    They win over those of the program, whose help lists the file options.
+    These options win over the same options of the program. Only the program's help lists the file options.
     """
     with_files = _file_options(cast("F", pass_session(command)), of_program=False)
     return _server_option(allow_from_autoenv=False)(output_option(with_files))

@@ -1,4 +1,4 @@
-"""Settings from an option, else an environment variable, else the settings file, else the default.
+"""Finds each setting: in an option, else an environment variable, the settings file, or its default.
 
 All errors are reported together, each with the place where the setting was set, and without passwords.
 """
@@ -46,7 +46,7 @@ class BadSettings(click.UsageError):
 
 @dataclass(frozen=True)
 class FromFile:
-    """The server settings of a file, by field, and the problems of the file."""
+    """The valid server settings of a file, by field, and the problems of the file."""
 
     good: Mapping[str, TableEntry]
     problems: tuple[str, ...]
@@ -54,7 +54,7 @@ class FromFile:
 
 @dataclass(frozen=True)
 class LayeredSettings:
-    """The settings, and the origin of each: an option, a variable, ``file:line`` or ``default``."""
+    """The settings, and where each one was set: an option, a variable, ``file:line`` or ``default``."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -90,7 +90,7 @@ def file_alone(database: str) -> Path:
 
 
 def found_settings(values: Mapping[str, Any], file: Path | None = None) -> LayeredSettings:
-    """Return the settings: given values win over the environment, that over the file, that over defaults.
+    """Return the settings: from ``values``, else the environment, else the file, else the defaults.
 
     Without ``file``, the file of the environment or in a default location is read. Raises BadSettings, which
     names for each problem the option, the variable or the line of the file, and what was expected.
@@ -124,7 +124,7 @@ def found_settings(values: Mapping[str, Any], file: Path | None = None) -> Layer
 
 
 def read_settings(path: Path) -> FromFile:
-    """Return the server settings of a file; invalid ones are listed as problems only."""
+    """Return the valid server settings of a file, and a problem for each invalid one."""
     try:
         table = read_table(path, "server")
     except SettingsFileError as error:
@@ -153,7 +153,7 @@ def read_settings(path: Path) -> FromFile:
 def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
     """Return the setting that is incompatible with the database, and why; empty if all are compatible.
 
-    Unless ``wholly``, settings that a server on PostgreSQL rejects at startup are not checked.
+    Only with ``wholly``, settings that a server on PostgreSQL would reject at its start are checked too.
     """
     try:
         if not settings.on_postgresql:
@@ -166,7 +166,7 @@ def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
 
 
 def _fault_of(key: str, value: Any) -> str:
-    """Return the problem of a key or of the type of its value, without the value."""
+    """Return what is wrong with a key or with the type of its value; the text does not contain the value."""
     info = Settings.model_fields.get(key)
     if info is None:
         return unknown_key(key, Settings.model_fields)

@@ -90,7 +90,7 @@ def _asleep(seconds: float) -> bool:
 
 
 def _pressed(terminal: int, seconds: float) -> bool:
-    """Wait for a key; return whether it was one of ``END_KEYS``. Any key ends the wait."""
+    """Wait for a key; return whether it was one of ``END_KEYS``. Any other key also ends the wait."""
     ready, _, _ = select.select([terminal], [], [], seconds)
     if not ready:
         return False
@@ -99,19 +99,19 @@ def _pressed(terminal: int, seconds: float) -> bool:
 
 
 BAR_CELLS = 10
-"""Width of a progress bar."""
+"""Width of a progress bar in characters."""
 
 ERROR_CHARS = 200
-"""Maximum length of a problem."""
+"""Maximum characters of a problem in a frame."""
 
 PROBLEMS_SHOWN = 3
-"""Maximum number of problems, the most urgent ones."""
+"""Maximum number of problems in a frame, the most urgent ones."""
 
 TOP_LINES, TABLE_LINES = 7, 5
-"""Lines of a frame in addition to table rows: two to seven at the top, five around each table."""
+"""Lines of a frame in addition to the rows of its tables: two to seven at the top, five around each table."""
 
 NAMES_SHOWN = 8
-"""Maximum number of names, those with the most ready jobs."""
+"""Maximum number of job names in a frame, those with the most ready jobs."""
 
 COUNTS = (
     ("ready", "cyan"),
@@ -124,7 +124,7 @@ COUNTS = (
     ("failed", "red"),
     ("children", ""),
 )
-"""Counts of Overview to show, and their colours."""
+"""Counts of Overview that a frame shows, and their colours."""
 
 HIDDEN_IF_ZERO = frozenset({"blocked", "mocked", "untaken", "children"})
 """Counts that are left out if they are 0."""
@@ -150,7 +150,7 @@ class Snapshot(NamedTuple):
 
     @property
     def more(self) -> list[str]:
-        """Return the counts that reached their limit."""
+        """Return the names of the counts that reached their limit, so that there may be more."""
         return list(jsontext.parse(self.overview.get("more") or "[]"))
 
     @property
@@ -361,14 +361,14 @@ def _table(
 
 
 RUNS_SHOWN = 20
-"""Maximum number of running runs, the newest."""
+"""Maximum number of running runs that are read, the newest."""
 
 INTERVAL_LEAST_S = 0.2
-"""Minimum time between two frames, so that a view puts little load on the server."""
+"""Minimum seconds between two frames, so that a view puts little load on the server."""
 
 
 class Observer:
-    """Collects the data of a frame, and keeps going if the server goes away."""
+    """Reads the data of each frame, and keeps the last data while the server does not answer."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -403,7 +403,7 @@ class Observer:
         return snapshot
 
     def _counted(self, snapshot: Snapshot) -> Snapshot:
-        """Update the counts of a snapshot; keep the old ones if the server is too busy."""
+        """Update the counts of a snapshot; keep the earlier counts if the server is too busy."""
         try:
             overview = self._session.reply(Overview)
             names = self._session.reply(ListQueues, {"limit": LIST_MAX})["queues"]
@@ -429,7 +429,7 @@ class Observer:
         return records_in(self._session.record(query)["runs"])
 
     def away(self, failure: Failure) -> Snapshot:
-        """Return the last snapshot, marked as without a server."""
+        """Return the last snapshot with the failure as its problem: the server does not answer."""
         self._last_snapshot = self._last_snapshot._replace(problem=failure.message)
         return self._last_snapshot
 

@@ -24,7 +24,7 @@ from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum size of a file as a value: the default request limit of a server."""
+"""Maximum bytes of a file that is the value of an option: the default limit of a server for a request."""
 
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 
@@ -35,7 +35,7 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def __init__(self, *, whole: bool = False) -> None:
-        """With ``whole`` reject fractions of a second."""
+        """Accept a duration; with ``whole``, fractions of a second are refused."""
         self.whole = whole
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -67,7 +67,7 @@ class Modifier(click.ParamType[str]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the modifier; the server validates what is not a duration."""
+        """Return the modifier; the server validates a text that is not a duration."""
         text = str(value)
         seconds = seconds_of(text)
         if seconds is None or text.lstrip().startswith("+"):
@@ -164,7 +164,7 @@ def _read(file: IO[bytes], label: str) -> bytes:
 
 
 DAYS_AGO = {"today": 0, "yesterday": 1}
-"""Names of days; they stand for the beginning of the day."""
+"""Words for a day, and how many days ago it was; the word stands for the beginning of the day."""
 
 DAY_FORMATS = "today, yesterday, or a day like 2026-11-22"
 
@@ -201,7 +201,7 @@ def bounds_of(day: str | date, now: datetime) -> tuple[str, str]:
 SINCE_FORMATS = "yesterday, today, a time ago like 2h, or a day like 2026-11-22"
 
 PastTime = timedelta | datetime | str
-"""A time ago, a timestamp (local time if it has no zone), or a word of ``DAYS_AGO``."""
+"""A timedelta before now, a timestamp (local time if it has no zone), or a word of ``DAYS_AGO``."""
 
 
 class Since(click.ParamType[PastTime]):
@@ -242,7 +242,7 @@ def since_timestamp(since: PastTime, now: datetime, option: str = "--since") -> 
 
 
 def since_option(what: str, name: str = "since", **more: Any) -> Callable[[F], F]:
-    """Return --since; its help begins with ``what``: ``Only runs that began since``."""
+    """Return the option --since; ``what`` is the beginning of its help: ``Only runs that began since``."""
     return click.option(
         "--since", name, type=Since(), metavar="WHEN", help=f"{what} then: {SINCE_FORMATS}.", **more
     )

@@ -65,10 +65,10 @@ SECTIONS = {
     "Ticks of a schedule": ("catchup", "overlap", "max_late", "jitter", "hosts", "expect", "ping_grace"),
     "Retention and labels": ("keep", "keep_success", "keep_fail", "output_lines", "tags", "traceparent"),
 }
-"""Headings of the help for job options; other fields appear among the command's own options."""
+"""Headings of the help for job options; options of other fields are listed without a heading."""
 
 FLAGS = {"job_priority": "--priority", "run_id": "--run"}
-"""Options with other names than their fields."""
+"""Options that are named differently from their fields."""
 
 PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
 
@@ -85,7 +85,7 @@ DURATIONS = frozenset(
 
 
 class OptionType(NamedTuple):
-    """Parameters of the options for a type of values, and the last sentence of their help."""
+    """Parameters of the options whose values have a certain type, and a last sentence for their help."""
 
     attributes: Mapping[str, Any]
     sentence: str = ""
@@ -106,7 +106,8 @@ _SHAPES: tuple[tuple[Any, OptionType], ...] = (
     (Pattern, OptionType({"metavar": "GLOB", "shell_complete": job_names})),
     (Whole, OptionType({"metavar": "NUMBER"})),
 )
-"""Shapes of value types, found by the last validator of each type; the first match counts."""
+"""The parameters of options by type of value. A field has a type if its last validator is that of the type;
+the first match applies."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
     "argv": {"type": CommandLine(), "metavar": "'PROGRAM ARG...'|JSON"},
@@ -129,11 +130,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "help": f"Who requests it; default: you. At most {WORKER_CHARS_MAX} characters.",
     },
 }
-"""Parameters of options that do not follow from the type of the field."""
+"""Parameters of the options of single fields, which do not follow from the type of the field."""
 
 
 class CommandParameter(NamedTuple):
-    """A field with the names of its option or argument, and parameters that override the derived ones."""
+    """A field, the names of its option or argument, and parameters that override those of its type."""
 
     field: str
     names: tuple[str, ...] = ()
@@ -149,10 +150,10 @@ JOB = typed("job_id", "job_id", metavar="ID|NAME", shell_complete=job_names)
 """A job by its number or its name."""
 
 RUN = typed("run_id", help="Refuse if this is no longer the job's current run.")
-"""The run that must still be the job's current one."""
+"""The option --run: a command is refused if this is no longer the current run of the job."""
 
 GLOB = typed("name", "mask", required=False)
-"""An optional pattern of names."""
+"""An optional argument with a pattern of names."""
 
 
 def takes(
@@ -187,7 +188,7 @@ def _names(field: str, info: FieldInfo) -> tuple[str, ...]:
 
 @cache
 def _in_options(command_class: type[Parameters]) -> tuple[dict[str, str], re.Pattern[str]]:
-    """Return the options by the names of the protocol, and a pattern that finds these names."""
+    """Return the options by the names that the protocol's texts use, and a pattern to find these names."""
     replacements = {"PingSchedule": "`bedrockjobs ping`", "its nextRun": "its next run"} | {
         wire_name(field): FLAGS.get(field, f"--{field.replace('_', '-')}")
         for field in command_class.model_fields
@@ -197,7 +198,7 @@ def _in_options(command_class: type[Parameters]) -> tuple[dict[str, str], re.Pat
 
 
 def _validator(shape: Any) -> Any:
-    """Return the validator by which a field of this type is recognized, its last one."""
+    """Return the last validator of a type: a field of this type is recognized by it."""
     return [mark for mark in get_args(shape) if isinstance(mark, (BeforeValidator, AfterValidator))][-1]
 
 
@@ -241,9 +242,9 @@ def job_options(command: F) -> F:
 
 
 def typed_values(session: Session, command_class: type[Parameters]) -> dict[str, Any]:
-    """Return the typed values of the fields of a class, by wire name; None if left out.
+    """Return what was typed for the fields of a class, by wire name; None for what was left out.
 
-    A time from now becomes a timestamp by the server's clock, a job's name its jobID.
+    A time from now becomes a timestamp by the server's clock; the name of a job becomes its jobID.
     """
     context = click.get_current_context()
     parameters: dict[str, Any] = {}
@@ -298,9 +299,9 @@ def act(
 ) -> click.Command:
     """Add a CLI command that sends a command and prints a sentence about it.
 
-    ``sentence`` contains arguments and values of the reply in braces. Other output forms show the
-    arguments and the outcome with ``outcome``, else the reply. ``text`` is the help; default: the docstring
-    of the class. ``needs`` is the error if all options are left out.
+    ``sentence`` contains names of arguments and of the reply's members in braces. Output forms other than the
+    table have the arguments and ``outcome``, or without ``outcome`` the reply. ``text`` is the help; default:
+    the docstring of the class. ``needs`` is the error message if all options are left out.
     """
 
     @group.command(name, help=text or cleandoc(command_class.__doc__ or ""))
@@ -381,5 +382,5 @@ def rows(session: Session, command_class: type[Command[Any]], parameters: Mappin
 
 
 def option_text(key: str, value: object) -> object:
-    """Return the value of a job option for display: a duration as ``10m``, others unchanged."""
+    """Return the value of a job option for people: a duration as ``10m``, others unchanged."""
     return duration_text(float(str(value))) if key in DURATIONS else value

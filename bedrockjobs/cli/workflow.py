@@ -42,7 +42,7 @@ from bedrockjobs.job.layers import ENDED_STATES, layers
 SHOW_COLUMNS = ("step", "ref", "state", "jobID", "name", "started", "took", "reason")
 
 REFS_SHOWN = 3
-"""Jobs named in a row as those that it waits for; the others are counted."""
+"""Maximum number of jobs that a row names of those that its job waits for; further ones are counted."""
 
 _STATES_ALSO = {word: state for word, state in STATES_ALSO.items() if state in WORKFLOW_STATES}
 
@@ -101,7 +101,7 @@ def _read(file: str, form: Format | None) -> dict[str, Any]:
 
 
 def _spelled(values: dict[str, Any], fields: Any) -> dict[str, Any]:
-    """Return values by wire name: a file may also spell names as Python does."""
+    """Return values of a file by wire name: the file may also use the names of the Python client."""
     return {wire_name(key) if key in fields else key: value for key, value in values.items()}
 
 
@@ -174,7 +174,7 @@ def _whole(session: Session) -> tuple[dict[str, Any], list[Record]]:
 
 
 def _sentences(head: Record, jobs: Sequence[Record]) -> list[str]:
-    """Return how a workflow stands in one line, and the command to continue if it failed."""
+    """Return a sentence on the progress of a workflow and, if it failed, one with the command to go on."""
     number, state = text_of(head, "workflowID"), text_of(head, "state")
     done = sum(text_of(job, "state") in ENDED_STATES for job in jobs)
     failed = sum(text_of(job, "state") == "FAILED" for job in jobs)
@@ -189,7 +189,7 @@ def _sentences(head: Record, jobs: Sequence[Record]) -> list[str]:
 
 
 def _rows(jobs: Sequence[Record], now: str) -> list[Record]:
-    """Return the jobs by layer, each layer in the order in which they were created."""
+    """Return the rows of the jobs by layer, the jobs that wait for none first; in a layer by creation."""
     after = {text_of(job, "ref"): list(jsontext.parse(job["after"])) for job in jobs}
     open_refs = {text_of(job, "ref") for job in jobs if text_of(job, "state") not in ENDED_STATES}
     layer = layers(after)
