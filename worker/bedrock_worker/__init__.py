@@ -64,7 +64,7 @@ __all__ = [
 if not TYPE_CHECKING:  # hides __getattr__ from type checkers, so that they reject unknown names
 
     def __getattr__(name: str) -> Any:
-        """Load the names of workflows at first use, since most runs need none."""
+        """Load the names of the module ``workflows`` on first use, since most runs use none of them."""
         if name in __all__:
             from bedrock_worker import workflows
 

@@ -1,7 +1,7 @@
 """The agent: pulls jobs into free slots, runs and reports them, and shuts down gracefully.
 
-One waiting GetJobs requests jobs for all free slots. Reports prefetch the next ones, and if runs are short
-some ahead of a free slot (``run.slots``).
+One waiting GetJobs requests jobs for all free slots. A report requests the next job of its slot, and while
+runs are short, further ones before a slot is free for them (``run.slots``).
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
 
 TERM_TO_KILL_S = 3.0
-"""Time between TERM and KILL at shutdown; with the grace before it, below the usual 30 s of supervisors."""
+"""Seconds from TERM to KILL at shutdown; with the grace before, less than the usual 30 s of supervisors."""
 
 LAST_REPORTS_S = 5.0
-"""Time for the remaining reports at the very end; part of the grace period if that is longer."""
+"""Seconds for the last reports at shutdown; part of the grace period if that is longer."""
 
 LAST_OUTPUT_S = 1.0
-"""Time for the last output lines once the grace period is used up; then only reports are sent."""
+"""Seconds for the last output lines after the grace period; then only reports are sent."""
 
 LATER_MAX = 100
-"""Maximum reports retried without occupying a slot; further ones keep their slot."""
+"""Maximum reports that are retried while their slots serve other jobs; further ones keep their slots."""
 
 SYNC_COUNTS = ("added", "changed", "removed", "unchanged", "kept", "undeclared")
-"""Fields of a sync reply that are logged."""
+"""The lists in a reply to SyncSchedules whose lengths are logged."""
 
 NAMED_MAX = 20
 """Maximum schedules named in one log line."""
 
 FILE_POLL_S = 5.0
-"""Polling interval for the file of ``--version-watch``."""
+"""Seconds between checks of the file of ``--version-watch``."""
 
 
 def _some(names: list[str]) -> str:
-    """Return names for the log, shortened if there are too many."""
+    """Return up to ``NAMED_MAX`` names for the log, and how many more there are."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more
 
@@ -70,11 +70,11 @@ class Agent:
     ) -> None:
         """Configure the worker without connecting. Raises ValueError for bad rules or a bad module.
 
-        ``alone``: all children of this process belong to the worker.
+        With ``alone``, this process is a worker and nothing else: all its children belong to the worker.
         """
         self._options = options
         self._selector = ProgramSelector(options) if selector is None else selector
-        # A single attempt each: the loops here retry while the server is down, and log that once.
+        # The client makes single attempts: the loops here retry while the server is down, and log that once.
         self._client = options.client()
         self._server = ServerLink(self._client)
         outbox = ReportOutbox(options.spool, options.worker, options.servers)
@@ -98,22 +98,22 @@ class Agent:
         self._throttle = Throttle(options.concurrency, options.load_max) if options.load_max else None
         ahead_max = max(0, min(AHEAD_MAX, (RUNS_PER_HEARTBEAT_MAX - self._slots_total) // 2))
         self._places = Slots(self._slots, ahead_max), Slots(lambda: options.async_slots, ahead_max)
-        """Those for processes of their own, and those on the loop."""
+        """The slots of runs in processes of their own, and the slots of async functions on the event loop."""
         self._runs: set[JobRun] = set()
         self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_loop: set[asyncio.Task[None]] = set()
-        """Those of the tasks whose jobs are async functions, which have slots of their own."""
+        """Those of ``_tasks`` whose jobs are async functions, which have slots of their own."""
         self._later: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._taken = 0
         self._thens: set[ThenGet] = set()
         self._ahead: ThenGet | None = None
-        """The last one that requested jobs ahead; only one FinishJobs is in flight."""
+        """The last request that prefetches jobs; only one FinishJobs is in flight at a time."""
         self._pulling = (0, 0)
-        """Jobs that a waiting request asks for, for processes of their own and for the loop."""
+        """How many jobs the waiting request asks for: for processes of their own, and for the event loop."""
         self._pulled_names: tuple[str, ...] = ()
-        """The name patterns that it asks for."""
+        """The name patterns that the waiting request asks for."""
         self._signals = 0
         self._winding_down = False
         self._quiet = False
@@ -121,10 +121,10 @@ class Agent:
         self._drained = False
         self._outdated = False
         self._synced: dict[str, int] = {}
-        """Counts logged by the last sync of schedules."""
+        """The counts that the last sync of schedules logged, as they are if nothing changes any more."""
 
     async def run_until_stopped(self) -> int:
-        """Work until a signal, the end of a burst or ``jobs_max``; return the exit status."""
+        """Work until a signal arrives, a burst ends or ``jobs_max`` jobs are done; return the exit status."""
         options = self._options
         event(
             logging.INFO,
@@ -206,9 +206,9 @@ class Agent:
         self._changed.set()
 
     async def _sync(self, tasks: list[asyncio.Task[None]]) -> int:
-        """Declare the module's schedules, if there is a module; return the exit status so far.
+        """Apply the module's schedules to the server, if there is a module; return the exit status so far.
 
-        Adds the task that declares them periodically to ``background``.
+        Adds the task that applies them periodically to ``tasks``.
         """
         module = self._selector.module
         if module is None or self._options.no_sync:
@@ -231,7 +231,7 @@ class Agent:
         return OK
 
     async def _redeclare(self, module: PythonModule, seconds: float) -> None:
-        """Declare the schedules periodically, so that missing ones are restored."""
+        """Apply the module's schedules periodically, so that missing ones are restored."""
         refused = ""
         while True:
             await asyncio.sleep(seconds)
@@ -277,7 +277,7 @@ class Agent:
             if self._quiet or self._drained or max(pulling) <= 0:
                 await self._pause(self._throttle.next_s() if self._throttle is not None else None)
                 continue
-            # read before the request: a run that ends in the meantime may make a job ready
+            # read before the request: a run that ends while it waits may make a job ready
             idle = not self._tasks
             self._pulling, self._pulled_names = pulling, names
             jobs = await self._puller.pull(max(pulling), names)
@@ -288,7 +288,7 @@ class Agent:
             if burst and not jobs:
                 if idle and not self._puller.failures:
                     break
-                # Failed pulls in a row after which a burst gives up: about three seconds.
+                # Maximum failed requests in a row, within about three seconds, until a burst gives up.
                 if idle and self._puller.failures >= 6:
                     return UNAVAILABLE
                 if self._tasks and not self._puller.failures:
@@ -296,15 +296,15 @@ class Agent:
         return OK
 
     def _takes_left(self) -> int:
-        """Return how many jobs may still be taken."""
+        """Return how many jobs may still be taken until ``jobs_max`` is reached."""
         taken_max = self._options.jobs_max
         return sys.maxsize if taken_max is None else taken_max - self._taken
 
     def _requestable(self, left: int) -> tuple[tuple[int, int], tuple[str, ...]]:
-        """Return how many of ``left`` jobs of each kind to request now, and by which name patterns.
+        """Return how many jobs of each kind to request now, at most ``left``, and by which name patterns.
 
-        Async functions and all others have slots of their own. A job of a pattern that may be of either kind
-        needs a free slot of both.
+        Async functions (the kind True) have slots of their own, and so have all other programs (False). For a
+        pattern whose jobs may be of both kinds, a slot of each kind must be free.
         """
         own = self._slots() - (len(self._tasks) - len(self._on_loop))
         slots = (own, self._options.async_slots - len(self._on_loop))
@@ -317,19 +317,19 @@ class Agent:
         return (free * (False in asked), free * (True in asked)), names
 
     def _wants_another(self, on_loop: bool) -> bool:
-        """Return whether the report of a finished job should also fetch the next one of its kind."""
-        # The job that has ended is still one in hand, as is that of each other report that fetches one.
+        """Return whether the report of an ended job should request another job of the same kind."""
+        # The job that has ended still counts as running, and so does that of each other report.
         return self._wanted(on_loop) >= 0 and self._left() > 0
 
     def _wanted_ahead(self, then: ThenGet) -> int:
-        """Return how many jobs a report should fetch in addition, and remember that it does."""
+        """Return how many jobs a report should prefetch, and remember the report's request."""
         if not self._places[then.on_loop].ahead():  # a waiting request asks for free slots
             return 0
         self._ahead = then
         return max(0, min(self._wanted(then.on_loop), self._left()))
 
     def _wanted(self, on_loop: bool) -> int:
-        """Return how many jobs of a kind are missing, below 0 if there are too many."""
+        """Return how many more jobs of a kind the worker could use; negative if it has too many."""
         if self._signals or self._outdated or self._quiet or self._drained:
             return -1
         running = len(self._on_loop) if on_loop else len(self._tasks) - len(self._on_loop)
@@ -338,15 +338,15 @@ class Agent:
         return slots + self._places[on_loop].ahead() - running - self._pulling[on_loop] - ahead
 
     def _left(self) -> int:
-        """Return how many jobs may still be requested."""
+        """Return how many jobs may still be requested until ``jobs_max`` is reached."""
         return self._takes_left() - max(self._pulling) - self._prefetched()
 
     def _prefetched(self) -> int:
-        """Return the number of jobs that are fetched with reports and have not started, if it matters."""
+        """Return how many jobs are requested by reports and have not started; 0 without ``jobs_max``."""
         return 0 if self._options.jobs_max is None else sum(then.expects for then in self._thens)
 
     def _slots(self) -> int:
-        """Return the number of jobs that may run at once right now in processes of their own."""
+        """Return how many jobs may currently run at a time in processes of their own."""
         return self._options.concurrency if self._throttle is None else self._throttle.slots()
 
     async def _pause(self, seconds: float | None) -> None:
@@ -364,13 +364,13 @@ class Agent:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._on_loop.discard(task)
-        # A waiting request that would ask for the same again goes on: to cut it short costs its connection.
+        # A waiting request that asks for the right jobs goes on: to end it early costs its connection.
         now = self._requestable(self._takes_left() - self._prefetched())
         if not self._pulled_names or now != (self._pulling, self._pulled_names):
             self._changed.set()
 
     async def _work(self, job: TakenJob, taken_at: float, on_loop: bool) -> None:
-        """Run a job, and then the jobs that come with the reports for the same slot."""
+        """Run a job, and then, one after the other, the jobs that the reports of this slot bring."""
         following: TakenJob | None = job
         while following is not None:
             following = await self._run_and_report(following, taken_at, on_loop)
@@ -379,7 +379,7 @@ class Agent:
 
     async def _run_and_report(self, job: TakenJob, taken_at: float, on_loop: bool) -> TakenJob | None:
         """Run and report one job; return the next job if the reply contains one."""
-        if self._signals:  # the job came with the reply that ended the last wait
+        if self._signals:  # the job came with the last reply before the shutdown
             await self._reporter.deliver(requeued(job))
             return None
         output = LiveOutput(self._server, job)
@@ -413,9 +413,9 @@ class Agent:
         return then.job
 
     async def _retry_later(self, report: Report, run: JobRun) -> bool:
-        """Free the slot while a report that the server fails at is retried with its lease renewed.
+        """Retry a report at which the server fails, without its slot; its lease is still renewed.
 
-        If too many reports are retried already, wait until it is delivered and return False.
+        If ``LATER_MAX`` reports are retried already, waits until this one is delivered, and returns False.
         """
         later = self._deliver_later(report, run)
         if len(self._later) >= LATER_MAX:
@@ -456,7 +456,7 @@ class Agent:
     async def _wind_down(self) -> int:
         """Wait for running jobs and their reports; return the exit status.
 
-        After a signal this takes at most the grace period and some seconds, even if no server accepts a
+        After a signal, this takes at most the grace period and some seconds, even if no server accepts a
         report.
         """
         self._winding_down = True
@@ -473,7 +473,7 @@ class Agent:
         await self._until(lambda: not self._tasks or self._signals > 1, left_s)
         if self._signals > 1:
             await self._until(lambda: not self._tasks, LAST_OUTPUT_S)
-        for output in self._outputs:  # results must not wait for output that is not accepted
+        for output in self._outputs:  # reports must not wait for output that the server does not accept
             output.abandon()
         self._stopping.set()
         await self._until(lambda: not self._tasks and not self._later, LAST_REPORTS_S)
@@ -488,7 +488,7 @@ class Agent:
             run.end(number)
 
     async def _until(self, holds: Callable[[], bool], seconds: float | None = None) -> None:
-        """Wait until a condition holds, checked on every change, for at most some seconds."""
+        """Wait until a condition holds, checked at every change, or until ``seconds`` have passed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():

@@ -1,7 +1,7 @@
-"""Converts a function's arguments to job data and back, and its result likewise, with validation.
+"""Converts the arguments and the result of a function to JSON and back, and checks them.
 
-Plain types (numbers, strings, lists, dicts, unions of them) are checked here, which is cheap. For any other
-annotation (dates, dataclasses, models, enums) pydantic is imported.
+Values of plain types (numbers, strings, lists, dicts, unions of these) are checked here, which is cheap. For
+other annotations (dates, dataclasses, models, enums), pydantic is imported.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 from bedrock_worker.current import Job
 
 RESULT = "result"
-"""The member of the data that holds the result of a function with its own arguments."""
+"""The member of a job's data that holds the result of a function (unless the function takes the job)."""
 
 PASSED = "$results"
-"""The member of the data of a job in a workflow that says which results belong where in it."""
+"""The member of a workflow job's data that says which results of earlier jobs belong where in the data."""
 
 MOCK = "mockRequest"
-"""The mark of a mocked job, which stays in its data to the end."""
+"""The member that marks a job as mocked; a result does not remove it."""
 
 _OPEN = (inspect.Parameter.empty, inspect.Signature.empty, Any, object)
 _JSON_TYPES: dict[Any, tuple[type, ...]] = {
@@ -35,13 +35,13 @@ _JSON_TYPES: dict[Any, tuple[type, ...]] = {
     dict: (dict,),
 }
 _SCALARS, _INT_MAX = (NoneType, bool, str), 2**63
-"""Types whose values JSON can hold, and integers that it can: Python refuses to print very long ones."""
+"""Types whose values JSON can hold, and the limit of integers: Python refuses to print very long ones."""
 
 _adapters: dict[int, tuple[Any, Any]] = {}
-"""Types by id, with pydantic's adapters of them: to build one takes longer than most functions."""
+"""Types and pydantic's adapters of them, by the type's id: building an adapter is slower than most runs."""
 
 ADAPTERS_MAX = 1_000
-"""Maximum adapters kept: more than the functions of a module have types."""
+"""Maximum adapters that are cached: more than a module has types in its functions."""
 
 
 class WrongArguments(ValueError):
@@ -49,18 +49,18 @@ class WrongArguments(ValueError):
 
 
 class OtherArguments(WrongArguments):
-    """Arguments are missing or unknown."""
+    """Arguments are missing, or the function does not know them."""
 
 
 class Arguments:
     """The parameters and the result type of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Inspect the function; unresolvable annotations count as missing."""
+        """Inspect the function; an annotation that cannot be resolved counts as ``Any``."""
         self._function = function
         self._signature = inspect.signature(function)
         self._kinds: dict[str, Any] = {}
-        """Resolved annotations."""
+        """Resolved annotations, by their text."""
 
     @cached_property
     def takes_job(self) -> bool:
@@ -79,23 +79,23 @@ class Arguments:
         return name in self._signature.parameters
 
     def check_kinds(self) -> None:
-        """Raise WrongArguments if a parameter cannot be passed by name."""
+        """Raise WrongArguments if the function has a parameter that cannot be passed by name."""
         for name, parameter in self._signature.parameters.items():
             if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
                 message = f"expected parameters that can be given by name, {name} cannot"
                 raise WrongArguments(f"{message}; or one for the job, like job: Job")
 
     def to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments by name as JSON values; raises WrongArguments."""
+        """Return the arguments of a call, by name, as JSON values; raises WrongArguments."""
         return {name: json_of(value, kind, name) for name, kind, value in self.bound(args, kwargs)}
 
     def some_to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the given arguments like ``to_data``, although others are missing; raises WrongArguments."""
+        """Return arguments as ``to_data`` does, but required ones may be missing; raises WrongArguments."""
         bound = self.bound(args, kwargs, partial=True)
         return {name: json_of(value, kind, name) for name, kind, value in bound}
 
     def defaults(self) -> dict[str, Any]:
-        """Return the defaults of the parameters as JSON values, without those that have no such form."""
+        """Return the defaults of the parameters as JSON values, except those that JSON cannot hold."""
         found = {}
         for name, parameter in self._signature.parameters.items():
             if parameter.default is not inspect.Parameter.empty:
@@ -104,7 +104,7 @@ class Arguments:
         return found
 
     def unique_names(self, unique: Any) -> tuple[str, ...] | None:
-        """Return the arguments that ``unique`` names, None for all; raises WrongArguments."""
+        """Return the arguments that the option ``unique`` names, None for all; raises WrongArguments."""
         if unique is True or unique == "args":
             return None
         names = tuple(unique) if isinstance(unique, list | tuple) else ()
@@ -119,9 +119,9 @@ class Arguments:
         return names
 
     def canonical(self, data: Mapping[str, Any], names: tuple[str, ...] | None) -> str:
-        """Return arguments as ``to_data`` returns them in one spelling: with defaults, sorted, 1.0 as 1.
+        """Return the arguments in ``data``, with defaults, as JSON: the same text for equal arguments.
 
-        ``names`` selects some of them.
+        Names are sorted, and 1.0 is spelled as 1. With ``names``, returns only these arguments.
         """
         arguments = {**self.defaults(), **data}
         if names is not None:
@@ -132,7 +132,7 @@ class Arguments:
     def of_data(self, data: Mapping[str, Any], *, again: bool) -> dict[str, Any]:
         """Return the arguments in a job's data, converted to the annotated types; raises WrongArguments.
 
-        The mark of mocked jobs, and the last result of a job that runs ``again``, are not arguments.
+        The mark of a mocked job is no argument, and the last result of a job that runs ``again`` is none.
         """
         own = self._signature.parameters
         dropped = {MOCK, RESULT} if again else {MOCK}
@@ -171,13 +171,13 @@ class Arguments:
         return values
 
     def _kind(self, annotation: Any) -> Any:
-        """Resolve an annotation, to Any if that is impossible."""
+        """Resolve an annotation that is a text; return Any if that is impossible."""
         if not isinstance(annotation, str):
             return annotation
         if annotation not in self._kinds:
             try:
                 found = eval(annotation, getattr(self._function, "__globals__", {}))  # noqa: S307  as Python does
-            except Exception:  # its name may exist later
+            except Exception:  # the name that it contains may be defined later
                 return Any
             self._kinds[annotation] = found
         return self._kinds[annotation]
@@ -189,7 +189,7 @@ def _number(text: str) -> float | int:
 
 
 def fits(value: Any, kind: Any) -> bool | None:
-    """Return whether a value has a plain type; None if only pydantic can check the type."""
+    """Return whether a value is of a type; None if only pydantic can tell."""
     if kind in _OPEN:
         return True
     if kind in (None, NoneType):
@@ -221,7 +221,10 @@ def _all_fit(values: Any, kind: Any) -> bool | None:
 
 
 def json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
-    """Return a value as JSON; raises WrongArguments, unless ``lossy`` also for values that JSON alters."""
+    """Return a value of the type ``kind`` as JSON value; raises WrongArguments.
+
+    Without ``lossy``, also for a value that JSON would alter, such as a tuple.
+    """
     fitting = fits(value, kind)
     if fitting is None:
         adapter = _adapter(kind)
@@ -245,7 +248,7 @@ def json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
 
 
 def _refuse_what_changes(value: Any, place: str) -> None:
-    """Raise WrongArguments for values that JSON alters: tuples and keys that are not strings."""
+    """Raise WrongArguments for values that JSON would alter: tuples, and keys that are not strings."""
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
@@ -261,7 +264,7 @@ def _refuse_what_changes(value: Any, place: str) -> None:
 
 
 def _value_of(value: Any, kind: Any, name: str) -> Any:
-    """Return a JSON value converted to the type."""
+    """Return a JSON value converted to the type ``kind``; raises WrongArguments."""
     fitting = fits(value, kind)
     if fitting is None:
         try:
@@ -286,7 +289,7 @@ def _adapter(kind: Any) -> Any:
         raise WrongArguments(f"{_name_of(kind)} has no form in JSON that pydantic knows") from None
     if len(_adapters) >= ADAPTERS_MAX:
         _adapters.clear()
-    _adapters[id(kind)] = kind, adapter  # which keeps the type, so that its id stays its own
+    _adapters[id(kind)] = kind, adapter  # keeps the type, whose id could otherwise be reused
     return adapter
 
 

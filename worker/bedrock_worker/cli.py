@@ -104,7 +104,7 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
 
 
 def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
-    """Declare an option for a client file; the client itself reads the environment variable."""
+    """Declare an option for a file of the client, which itself reads the variable named in the help."""
     variable = "BEDROCKJOBS_" + flag.removeprefix("--").replace("-", "_").upper()
     return _option(flag, metavar="FILE", type=click.Path(path_type=Path), help=f"{help_text}  [{variable}]")
 
@@ -332,10 +332,11 @@ def main(user: str | None, as_root: bool, **values: Any) -> None:
 
 
 def switch_user(user: str | None, *, as_root: bool, daemons: bool) -> None:
-    """Switch to a user if given; raises ValueError if that leaves root without ``as_root``.
+    """Switch to a user, if one is given; raises ValueError if commands would run as root without ``as_root``.
 
-    This precedes the reading of rules, modules and jobs. Afterwards other processes of the same user cannot
-    read our environment and memory. Orphans of commands become our children, unless they may outlive the run.
+    Is called before rules, modules and jobs are read. Afterwards, other processes of the same user cannot
+    read our environment and memory. Orphans of commands become our children, unless with ``daemons`` they may
+    outlive the run.
     """
     if user is not None:
         _become(user)
@@ -347,7 +348,7 @@ def switch_user(user: str | None, *, as_root: bool, daemons: bool) -> None:
 
 
 def _become(name: str) -> None:
-    """Assume the ids, the groups and the home of a user."""
+    """Become a user: set the ids, the groups and the variable ``HOME``; raises ValueError."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:
@@ -364,9 +365,9 @@ def _become(name: str) -> None:
 
 
 def _isolation(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the isolation of functions and the runs of a process; raises UsageError.
+    """Return the options on how functions are isolated, with their defaults; raises UsageError.
 
-    ``--start-method`` is the earlier spelling: with ``fork``, ``--max-jobs-per-process`` decided on reuse.
+    ``--start-method`` is the earlier spelling: ``fork`` means reuse if ``--max-jobs-per-process`` is above 1.
     """
     isolation, earlier, jobs = values["isolation"], values.pop("start_method"), values["process_jobs_max"]
     if values["module"] is None and (isolation or earlier == FORK or jobs):
@@ -388,7 +389,7 @@ def _isolation(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _async_slots(values: dict[str, Any], isolation: str) -> int:
-    """Return the slots for async functions; raises UsageError."""
+    """Return the number of slots for async functions; raises UsageError."""
     slots: int | None = values["async_slots"]
     if slots is not None and values["module"] is None:
         raise click.UsageError("--async-slots is for --module.")
@@ -403,7 +404,7 @@ def _async_slots(values: dict[str, Any], isolation: str) -> int:
 
 
 def _check(options: WorkerOptions) -> None:
-    """Raise UsageError if there are no names, no programs, or COMMAND cannot be run."""
+    """Raise UsageError if no option gives names or programs, or if COMMAND cannot be run."""
     declared = options.rules_file is not None or options.module is not None
     if not options.names and not declared:
         raise click.UsageError("Missing option '--name'; only --rules and --module know names of their own.")

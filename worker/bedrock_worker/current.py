@@ -1,4 +1,4 @@
-"""The current run of a function: its job, its progress and its logger. Imports little."""
+"""The current run of a function: its job, progress and logger. Imports little, since each run imports it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOGGER = "bedrockjobs.run"
 """The name of the logger of runs."""
 
 PROGRESS_VARIABLE = "BEDROCK_PROGRESS_HANDLE"
-"""Variable with the progress handle of one run; the interpreter removes it from its environment."""
+"""Variable with the handle of a run's progress pipe; ``run_function`` removes it from the environment."""
 
 _LINE_ENDS = str.maketrans({"\n": " ", "\r": " "})
 
@@ -35,43 +35,43 @@ class Job:
     """How often it has been taken, including this time."""
     run_id: int
     scheduled_for: datetime
-    """When it was due, in UTC."""
+    """When this run of the job was due, in UTC."""
     fields: Mapping[str, Any]
     """All fields of the server's reply by wire name: ``parentData``, ``finishedChildJobs``, ..."""
 
     @property
     def workflow_id(self) -> int | None:
-        """Return the id of its workflow, or None."""
+        """Return the id of the job's workflow, or None."""
         return self.fields.get("workflowID")
 
     @property
     def ref(self) -> str:
-        """Return its name within its workflow, empty if it is in none."""
+        """Return the job's name within its workflow; empty outside of workflows."""
         return str(self.fields.get("ref", ""))
 
     @property
     def before(self) -> Mapping[str, dict[str, Any] | None]:
-        """Return what the jobs before it in its workflow reported, by their ``ref``.
+        """Return what the jobs before this one in its workflow reported, by their ``ref``.
 
-        The result of a function with arguments of its own is in the member ``result``.
+        The result of a function is in the member ``result``, unless that function takes the job.
         """
         return self.fields.get("before") or {}
 
 
 class CurrentRun:
-    """The current run. Outside of a run, the job has no name and progress is ignored."""
+    """The current run. Outside of a run, its job has an empty name, and progress is ignored."""
 
     def __init__(
         self, read_job: Callable[[], Job], report_progress: Callable[[str], object] | None = None
     ) -> None:
-        """Create the run of a job, which is read on first use.
+        """Create a run whose job ``read_job`` reads when it is needed.
 
-        ``report_progress`` receives lines of progress instead of the pipe of this process.
+        ``report_progress`` receives the lines of progress, which otherwise go to the progress pipe or stdout.
         """
         self._read_job, self._report_progress = read_job, report_progress
         self._counts: dict[str, int] = {}
         self.has_children = False
-        """Whether the run has created children of its job, which then runs again after they have ended."""
+        """True if the run has created children of its job: then the job runs again after they have ended."""
 
     @cached_property
     def job(self) -> Job:
@@ -94,7 +94,7 @@ class CurrentRun:
         return self.job.attempt
 
     def count(self, what: str) -> int:
-        """Return how often the run has done something, including now."""
+        """Count that the run does something, and return how often it has done it."""
         self._counts[what] = self._counts.get(what, 0) + 1
         return self._counts[what]
 
@@ -108,7 +108,7 @@ class CurrentRun:
 
             raise InvalidArgument(f"progress: expected a number from 0 to 1, got {done!r}")
         percent, message = f"{round(100 * done, 2):.6g}", message.translate(_LINE_ENDS)
-        # Maximum length of a progress message: a pipe accepts that much atomically.
+        # Maximum characters of a progress message: a pipe takes so much in one piece.
         line = f"{percent} {message[:1_000]}\n"
         if self._report_progress is not None:
             self._report_progress(line)
@@ -123,7 +123,7 @@ class CurrentRun:
     def logger(self) -> logging.Logger:
         """Return a logger whose records from INFO on become output of the run.
 
-        A module that configures logging itself decides where they go.
+        If a module configures logging itself, it decides where the records go.
         """
         import logging  # imported here, since most runs do not need it
 
@@ -144,15 +144,15 @@ def _no_job() -> Job:
 
 _current = CurrentRun(_no_job)
 _in_place: ContextVar[CurrentRun | None] = ContextVar("run", default=None)
-"""The run of a function that shares its process with others: in a test, or on an event loop."""
+"""The current run in a process that several runs share: in a test, or on an event loop."""
 _progress: tuple[int, int] | None = None
-"""The progress handle, and the inode of its pipe."""
+"""The handle of the progress pipe, and the inode of the pipe; None without a pipe."""
 
 
 def report_progress_to(handle: int) -> None:
-    """Report progress by a pipe from now on; called by the function runner.
+    """Report progress through a pipe from now on; called by the programs that run functions.
 
-    It is independent of the output, and programs started by the function do not inherit it.
+    The pipe is separate from the output, and programs that the function starts do not inherit it.
     """
     global _progress
     try:
@@ -168,7 +168,7 @@ def _write_progress(line: str) -> bool:
         return False
     handle, number = _progress
     try:
-        # the function closed the pipe, and its handle is another file now
+        # if not, the function closed the pipe, and its handle is another file now
         if os.fstat(handle).st_ino != number:
             return False
         os.write(handle, line.encode(errors="replace"))
@@ -180,7 +180,7 @@ def _write_progress(line: str) -> bool:
 def current_run() -> CurrentRun:
     """Return the current run of this process.
 
-    Outside of a worker, for example in a test, it is a placeholder with ``run_id`` 0 that ignores progress.
+    Outside of a worker, for example in a test, returns a run with ``run_id`` 0 that ignores progress.
     """
     return _in_place.get() or _current
 
@@ -196,6 +196,6 @@ def run_in_place(run: CurrentRun) -> Iterator[None]:
 
 
 def set_current_run(read_job: Callable[[], Job]) -> None:
-    """Set the current run; called by the function runner."""
+    """Set the current run of this process; called by the program that runs a function."""
     global _current
     _current = CurrentRun(read_job)

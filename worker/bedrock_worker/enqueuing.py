@@ -59,7 +59,7 @@ Delay = float | timedelta | str
 
 
 def delay_s(delay: object, name: str = "delay") -> float:
-    """Return a delay in seconds; raises ValueError, which begins with ``name``."""
+    """Return a delay in seconds; raises ValueError, whose text begins with ``name``."""
     seconds: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, str):
         from bedrockjobs.base import clock
@@ -112,9 +112,9 @@ class EnqueueOptions(RunOptions, total=False):
     """Time from now until the first run, instead of ``first_run``: seconds, a timedelta or ``"5m"``."""
     first_run: datetime | timedelta | str
     unique: bool | Literal["args"] | tuple[str, ...] | list[str]
-    """At most one job with the same arguments at a time: True or ``"args"`` for all, or the names of some."""
+    """At most one job at a time with equal arguments: True or ``"args"`` compares all, names only those."""
     unique_key: str
-    """Instead of ``unique``: at most one job of the name holds this key."""
+    """Instead of ``unique``: at most one job of the same name at a time has this key."""
     unique_for: Literal["finished", "started"] | int | str
     on_conflict: Literal["ignore", "replace", "reject"]
     parent_job_id: int
@@ -123,7 +123,7 @@ class EnqueueOptions(RunOptions, total=False):
 
 
 class Receiver(Protocol):
-    """What gets jobs instead of a server, in a test."""
+    """Receives jobs in place of a server, in a test."""
 
     def enqueue(self, function: Any, specs: Sequence[Any]) -> list[Any]:
         """Return the handles of new jobs."""
@@ -137,12 +137,12 @@ class Receiver(Protocol):
 
 _own_receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
 _receivers: list[Receiver] = []
-"""The receivers of all blocks that have not ended, for threads that were started in one."""
+"""The receivers of all blocks that have not ended, for threads that a block starts."""
 
 
 @contextmanager
 def received_by(receiver: Receiver) -> Iterator[None]:
-    """Give the jobs that are enqueued in a block to a receiver; of nested ones the innermost gets them."""
+    """Give the jobs that are enqueued in a block to a receiver; nested blocks: to the innermost."""
     token = _own_receiver.set(receiver)
     _receivers.append(receiver)
     try:
@@ -157,7 +157,7 @@ def _receiver() -> Receiver | None:
 
 
 UNIQUE = ("unique_key", "unique_for", "on_conflict")
-"""Options that prevent a second job; schedules have none of them, since their names are unique."""
+"""Options that prevent a second equal job; a schedule has none of them, since its name is unique."""
 
 
 class _Declared(Generic[P, R]):
@@ -175,7 +175,7 @@ class _Declared(Generic[P, R]):
 
     @cached_property
     def arguments(self) -> Arguments:
-        """Return the parameters and the result type."""
+        """Return the parameters and the result type of the function."""
         return Arguments(self.function)
 
     def using(
@@ -190,8 +190,8 @@ class _Declared(Generic[P, R]):
         """Return a copy of the function with other job options.
 
         ``client`` is a Client for ``enqueue`` or an AsyncClient for ``aenqueue``. ``zone`` is the time zone
-        of ``schedule``. With ``connection``, a connection to PostgreSQL of psycopg, asyncpg, SQLAlchemy or
-        Django, jobs are created in the transaction that is open there. The others are attributes of
+        of ``schedule``. ``connection`` is a connection to PostgreSQL, of psycopg, asyncpg, SQLAlchemy or
+        Django: jobs are created in the transaction that is open in it. All other options are attributes of
         CreateJob: ``using(retries=3)``.
         """
         before = self._options
@@ -213,9 +213,9 @@ class _Declared(Generic[P, R]):
     def enqueue(self, *args: Any, **kwargs: Any) -> Handle[R]:
         """Create a job that calls the function with these arguments, and return its handle.
 
-        With ``connection``, as in ``using``, it is created in the transaction that is open there; a function
-        with a parameter of this name needs ``using``. Raises InvalidCommand for arguments that do not match,
-        and the errors of ``Client.call``.
+        With ``connection``, the job is created in the transaction that is open in that connection (see
+        ``using``, which a function needs if it has a parameter ``connection`` itself). Raises InvalidCommand
+        for arguments that do not match, and the errors of ``Client.call``.
         """
         from bedrockjobs.commands import CreateJob
 
@@ -262,9 +262,9 @@ class _Declared(Generic[P, R]):
         return self._ahandle(reply.job_id, created=reply.created is not False)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
-        """Create a job for each mapping of arguments, all or none, and return their handles.
+        """Create a job for each mapping of arguments, either all jobs or none, and return their handles.
 
-        At most as many as CreateJobs accepts. All are checked before anything is sent.
+        There may be as many as CreateJobs accepts. All arguments are checked before anything is sent.
         """
         from bedrockjobs.commands import CreateJobs
 
@@ -302,8 +302,8 @@ class _Declared(Generic[P, R]):
     def schedule(self, expression: str, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedule the function with these arguments: ``schedule("0 9 * * 1-5", width=800)``.
 
-        The job's name must be unique. An existing schedule of that name is updated. Returns ``added``,
-        ``changed`` or ``unchanged``. Requires the operate role.
+        The name of the schedule is that of the job; a schedule that has this name is updated. Returns
+        ``added``, ``changed`` or ``unchanged``. Requires the operate role.
         """
         command = self._scheduling(expression, self._data(args, kwargs))
         return _outcome(self._blocking().call(command))
@@ -315,7 +315,7 @@ class _Declared(Generic[P, R]):
             return _outcome(await client.call(command))
 
     def si(self, *args: P.args, **kwargs: P.kwargs) -> Signature[R]:
-        """Return a call for a workflow like ``s``, which gets no result of the one before it in a chain."""
+        """Return a call as ``s`` does, but in a chain it does not get the result of the call before it."""
         from bedrock_worker.workflows import Call
 
         return Call(self, args, kwargs, alone=True)
@@ -329,13 +329,16 @@ class _Declared(Generic[P, R]):
         return self._ahandle(job_id, created=False)
 
     def _checked_result(self, value: Any) -> Any:
-        """Return a result as a waiter would get it; raises WrongArguments."""
+        """Return a result as ``Handle.wait`` would return it; raises WrongArguments."""
         if self.arguments.takes_job:
             return value
         return self.arguments.result_of_json(self.arguments.result_to_json(value))
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return what the function returns for arguments as a run gets them; raises InvalidCommand."""
+        """Call the function with the arguments that a run would get, and return what it returns.
+
+        Raises InvalidCommand.
+        """
         data = json.loads(json.dumps(self._data(args, kwargs)))
         if self.arguments.takes_job:
             return self.function(Job(0, self.pattern, data, 1, 0, datetime.fromtimestamp(0, UTC), {}))
@@ -348,7 +351,7 @@ class _Declared(Generic[P, R]):
         return AsyncHandle(job_id, self.arguments, self._client, created=created)
 
     def _own_connection(self, kwargs: dict[str, Any]) -> object:
-        """Return the connection for a job, and remove it from the arguments of the function."""
+        """Return the connection for a job; take it from the arguments of the call if it is one of them."""
         if "connection" in kwargs and not self.arguments.has("connection"):
             return kwargs.pop("connection")
         return self._connection
@@ -365,13 +368,13 @@ class _Declared(Generic[P, R]):
         return [JobSpec(**self._enqueued_with(self._data((), call))) for call in calls]
 
     def _enqueued_with(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of CreateJob for a job whose result is kept for waiters."""
+        """Return the attributes of a job to create, with ``keep``, so that its result can be waited for."""
         from bedrockjobs.base.config import RESULT_KEPT_S
 
         return {"keep": RESULT_KEPT_S, **self._made_with(data), **self._unique_with(data)}
 
     def _unique_with(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of CreateJob that prevent a second job."""
+        """Return the attributes of a job that prevent a second equal job."""
         from bedrockjobs.base.config import KEY_CHARS_MAX
 
         options, unique = self._options, self._options.get("unique")
@@ -390,7 +393,7 @@ class _Declared(Generic[P, R]):
         return {**chosen, "unique_key": key}
 
     def _made_with(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of CreateJob or JobSpec."""
+        """Return the attributes of a job or schedule, its name and data among them."""
         from bedrockjobs.base.glob import glob, is_plain
 
         name = self._options.get("name", self.pattern)
@@ -426,7 +429,7 @@ class _Declared(Generic[P, R]):
         return SyncSchedules(source=source, schedules=[spec], prune=False)
 
     def _blocking(self) -> Client:
-        """Return the blocking client."""
+        """Return the client of ``using``, or else the shared one; raises InvalidArgument if it is async."""
         from bedrockjobs.base.errors import InvalidArgument
         from bedrockjobs.client import AsyncClient, shared_client
 
@@ -456,12 +459,12 @@ class JobFunction(_Declared[P, R]):
     def s(self, *args: Any, **kwargs: Any) -> Any:
         """Return a call for ``chain``, ``group``, ``chord``, ``Workflow.add`` or ``start``.
 
-        After the first place of a chain, the result of the one before is its first argument.
+        In a chain, each call but the first gets the result of the call before it as its first argument.
         """
         return _call(self, args, kwargs)
 
     def checked(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function with its arguments through JSON and back, as a run does.
+        """Call the function with its arguments converted to JSON and back, as in a run.
 
         Raises InvalidCommand for arguments that do not match, and WrongArguments for a result that does not.
         """
@@ -490,7 +493,7 @@ class AsyncJobFunction(_Declared[P, R]):
         return _call(self, args, kwargs)
 
     async def checked(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function like ``JobFunction.checked``."""
+        """Call the function as ``JobFunction.checked`` does."""
         result: R = self._checked_result(await self._checked_call(args, kwargs))
         return result
 
@@ -543,7 +546,7 @@ class Handle(Generic[R]):
         return _performed(self._client(), _cancel(self.job_id))
 
     def result(self) -> R:
-        """Return the function's result; raises JobNotEnded if the job has not ended, else as ``wait``."""
+        """Return the function's result without waiting; raises JobNotEnded, or what ``wait`` raises."""
         return self.wait(0)
 
     def wait(self, timeout: float | None = None) -> R:
@@ -588,7 +591,7 @@ class AsyncHandle(Generic[R]):
             return await _performed_async(client, _cancel(self.job_id))
 
     async def result(self) -> R:
-        """Return the function's result; raises JobNotEnded if the job has not ended, else as ``wait``."""
+        """Return the function's result without waiting; raises JobNotEnded, or what ``wait`` raises."""
         return await self.wait(0)
 
     async def wait(self, timeout: float | None = None) -> R:  # noqa: ASYNC109  like Handle
@@ -598,11 +601,11 @@ class AsyncHandle(Generic[R]):
         return result
 
 
-# What handles do, whether they block or not: generators that yield commands and receive the replies.
+# What handles of both kinds do: generators that yield commands, and receive the reply to each.
 
 V = TypeVar("V")
 Steps = Generator["Command[Any]", Any, V]
-"""Yields commands; receives the reply of each, or the NotFound that it was refused with."""
+"""Yields commands; receives the reply to each, or the NotFound with which the server refused it."""
 
 ENDED = ("FINISHED", "FAILED", "CANCELLED")
 """States of jobs that have ended."""
@@ -676,14 +679,14 @@ async def _performed_async(client: AsyncClient, steps: Steps[V]) -> V:
 # one connection, and is followed by a pause of at least its own duration.
 
 ROUND_S_MIN, ROUND_S_MAX = 0.05, 1.0
-"""Pause after a round; it doubles while nothing ends."""
+"""Seconds between two rounds, at least and at most; the pause doubles while no job ends."""
 
 H = TypeVar("H", bound="Handle[Any]")
 A = TypeVar("A", bound="AsyncHandle[Any]")
 
 
 class _Rounds:
-    """When to look again at jobs that have not ended."""
+    """Decides when to ask again for the jobs that have not ended."""
 
     def __init__(self, timeout: float | None) -> None:
         from bedrockjobs.base.clock import SystemClock
@@ -697,7 +700,7 @@ class _Rounds:
         self._looked = self._now()
 
     def pause_s(self, left: Sequence[Any], *, found: bool) -> float:
-        """Return the pause after a round; raises JobNotEnded once the timeout is over."""
+        """Return the pause after a round, short if a job ended (``found``); raises JobNotEnded on timeout."""
         now = self._now()
         self._pause = ROUND_S_MIN if found else min(self._pause * 2, ROUND_S_MAX)
         pause = max(self._pause, now - self._looked)
@@ -710,7 +713,7 @@ class _Rounds:
 
 
 def not_ended(left: Sequence[Any], timeout: float) -> JobNotEnded:
-    """Return the error of a wait for several jobs that is over."""
+    """Return the error for jobs that have not ended within the timeout of a wait."""
     from bedrockjobs.base.errors import JobNotEnded
 
     few = ", ".join(str(each.job_id) for each in left[:5]) + (", ..." if len(left) > 5 else "")
@@ -719,9 +722,9 @@ def not_ended(left: Sequence[Any], timeout: float) -> JobNotEnded:
 
 
 def as_completed(handles: Iterable[H], timeout: float | None = None) -> Iterator[H]:
-    """Yield handles as their jobs end, however they end; ``result`` of each returns or raises at once.
+    """Yield each handle once its job has ended, in whatever state; its ``result`` does not block then.
 
-    Raises JobNotEnded if some have not ended after ``timeout`` seconds.
+    Raises JobNotEnded if jobs have not ended after ``timeout`` seconds.
     """
     from threading import Event  # imported here, since runs need not have it
 
@@ -792,7 +795,7 @@ async def _has_ended_async(handle: AsyncHandle[Any]) -> bool:
 
 
 def with_first_run(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with ``first_run`` instead of ``delay``; raises ValueError."""
+    """Return options with ``delay`` replaced by ``first_run``; raises ValueError."""
     options = dict(options)
     delay = options.pop("delay", None)
     if delay is None:
@@ -803,14 +806,14 @@ def with_first_run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def job_function(function: Callable[..., Any], pattern: str, options: Mapping[str, Any]) -> Any:
-    """Wrap a declared function."""
+    """Return a declared function with its methods, as a JobFunction or AsyncJobFunction."""
     kind = AsyncJobFunction if inspect.iscoroutinefunction(function) else JobFunction
     return kind(function, pattern, options)
 
 
 @asynccontextmanager
 async def _asynchronous(client: Client | AsyncClient | None) -> AsyncIterator[AsyncClient]:
-    """Provide an asyncio client: the given one, else a temporary one."""
+    """Provide the given asyncio client, or else a temporary one; raises InvalidArgument for a Client."""
     from bedrockjobs.base.errors import InvalidArgument
     from bedrockjobs.client import AsyncClient, Client
 

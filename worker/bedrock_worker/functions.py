@@ -1,7 +1,7 @@
 """Jobs as Python functions: ``@job("report/*")`` and ``@cron("0 9 * * *")``, and their exceptions.
 
-Users and runs import this module, so it is light: it only records declarations, which ``python_module``
-checks.
+Applications and runs import this module, so it imports little: it only records declarations, which
+``python_module`` checks.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class Declared:
     module: str
     function: Callable[..., Any]
     pattern: str
-    """GLOB pattern of its jobs; for a schedule, the job's name."""
+    """The GLOB pattern of the names of its jobs; for a ``@cron`` function, the name of the schedule."""
     expression: str | None
-    """Cron expression, or None for a ``@job`` function."""
+    """The cron expression, or None for a ``@job`` function."""
     zone: str
     options: Mapping[str, Any]
 
@@ -99,7 +99,7 @@ _declared: dict[str, list[Declared]] = {}
 
 
 class JobDecorator(Protocol):
-    """A ``@job(...)`` decorator; a coroutine function counts as one that returns a coroutine."""
+    """The type of the decorator that ``@job(...)`` returns, for type checkers."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -129,15 +129,16 @@ def job(
 ) -> JobDecorator:
     """Declare the function that runs the jobs whose names match a GLOB pattern.
 
-    It receives the job's data as its arguments, and returns the job's result. If its single parameter is a
-    ``Job``, it receives the job, and a dict that it returns becomes the job's data. ``timeout`` limits one
-    run (``"5m"`` or seconds). ``isolation`` is for this function alone: ``"fork"`` gives each run a process
-    of its own, ``"spawn"`` a new interpreter, and ``"reuse"`` keeps an async function off the event loop that
-    such functions share. ``options`` are those of CreateJob, for jobs created with ``enqueue``.
+    The function receives the job's data as its arguments, and returns the job's result. If its single
+    parameter is a ``Job``, it receives the job, and a dict that it returns becomes the job's data.
+    ``timeout`` limits one run (``"5m"`` or seconds). ``isolation`` is for this function alone: ``"fork"``
+    gives each run a process of its own, ``"spawn"`` a new interpreter, and ``"reuse"`` keeps an async
+    function off the event loop that async functions share. ``options`` are those of CreateJob, for jobs
+    created with ``enqueue``.
 
     ``backoff`` is a delay that doubles, a list with a delay for each retry, or a function of the attempt and
-    its error. Errors of the classes in ``give_up_on``, and with ``retry_on`` all but those, fail the job
-    permanently. Raises ValueError for a combination of these without a meaning.
+    its error. An exception of a class in ``give_up_on`` fails the job permanently, and with ``retry_on`` so
+    does any exception of another class. Raises ValueError if these options contradict each other.
     """
     _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
     rules = _given_rules(backoff, retry_on, give_up_on)
@@ -164,8 +165,9 @@ def cron(
     """Declare a function that runs on a schedule; it gets no arguments.
 
     ``name`` defaults to ``module.function``. Options are those of CreateJob, in snake case:
-    ``run_timeout="10m"``, ``catchup="skip"``, ... By default, a run may take 5 minutes, and 1 more to end;
-    see ``run_timeout`` and ``grace``. ``backoff``, ``retry_on`` and ``give_up_on`` are as in ``job``.
+    ``run_timeout="10m"``, ``catchup="skip"``, ... By default, a run gets TERM after 5 minutes
+    (``run_timeout``) and KILL after 1 more (``grace``). ``backoff``, ``retry_on`` and ``give_up_on`` are as
+    in ``job``.
     """
     _expect_text(expression, '@cron needs its schedule, as in @cron("0 9 * * *")')
     rules = _given_rules(backoff, retry_on, give_up_on)
@@ -207,7 +209,7 @@ def look_in(folder: str) -> None:
 
 
 def _expect_text(value: object, expected: str) -> None:
-    """Reject a decorator without parentheses, which would receive the function and record nothing."""
+    """Raise TypeError for a decorator without parentheses, which would get the function as its pattern."""
     if not isinstance(value, str):
         name = getattr(value, "__qualname__", None)
         raise TypeError(f"{expected}; got {'the function ' + name if name else repr(value)}")

@@ -1,7 +1,7 @@
-"""Hooks around runs of functions: ``@lifespan`` for each of their processes, ``@middleware`` for each run.
+"""Hooks around runs of functions: ``@lifespan`` once in each process, ``@middleware`` for each run.
 
-Both are generator functions with one ``yield``, like those of ``contextlib.contextmanager``; for async
-functions they may be async. Runs import this module, so it is light.
+A hook is a generator function with one ``yield``, as for ``contextlib.contextmanager``; for async functions
+it may be async. Runs import this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class _Hook(NamedTuple):
     """A declared hook."""
 
     make: Callable[..., Any]
-    """Returns its context manager."""
+    """Returns the context manager of the hook."""
     is_async: bool
 
     async def enter(self, stack: AsyncExitStack, *arguments: object) -> None:
-        """Enter its context manager until the stack ends."""
+        """Enter the context manager of the hook; the stack exits it."""
         made = self.make(*arguments)
         await (stack.enter_async_context(made) if self.is_async else _done(stack.enter_context(made)))
 
@@ -46,16 +46,16 @@ _middleware: list[_Hook] = []
 
 _open = ExitStack()
 _opened = 0
-"""How many lifespans this process has opened."""
+"""How many lifespans this process has opened, in the order of their declaration."""
 
 
 def lifespan(function: Lifespan) -> Lifespan:
     """Declare a resource that a process of functions opens before its first run and closes after its last.
 
-    ``function`` opens it, yields once, and closes it. A process opens the lifespans in the order of their
-    declaration and closes them in reverse. If one cannot be opened, the run fails with its exception, and the
-    next run tries again. A killed process closes nothing. An async one is for async functions: it belongs to
-    the event loop that they share, or to that of a single run.
+    ``function`` opens the resource, yields once, and closes it. A process opens lifespans in the order of
+    their declaration and closes them in reverse. If one cannot be opened, the run fails with its exception,
+    and the next run tries again. A killed process closes nothing. An async lifespan is for async functions:
+    it belongs to the event loop that they share, or to that of a single run.
     """
     _lifespans.append(_hook(function, "lifespan"))
     return function
@@ -64,9 +64,10 @@ def lifespan(function: Lifespan) -> Lifespan:
 def middleware(function: Middleware) -> Middleware:
     """Wrap every run of every function, for tracing, sessions or error reports.
 
-    ``function`` gets the run. Code before its ``yield`` runs before the run, code after it afterwards.
-    The function's exception is raised at the ``yield``, also ``Retry``, ``Snooze`` and ``Fail``. The one that
-    was declared first is the outermost. An async one wraps the runs of async functions only.
+    ``function`` gets the run. Its code before the ``yield`` runs before the run, and its code after the
+    ``yield`` afterwards. An exception of the run is raised at the ``yield``, also ``Retry``, ``Snooze`` and
+    ``Fail``. The first declared middleware is the outermost. Async middleware wraps only the runs of async
+    functions.
     """
     _middleware.append(_hook(function, "middleware"))
     return function
@@ -82,7 +83,7 @@ def _hook(function: Callable[..., Any], name: str) -> _Hook:
 
 
 def open_lifespans() -> None:
-    """Open the lifespans that this process has not opened yet, but no async ones; raises what they raise."""
+    """Open the lifespans that are not open yet in this process, except async ones; raises what they raise."""
     global _opened
     while _opened < len(_lifespans):
         if not _lifespans[_opened].is_async:
@@ -117,7 +118,7 @@ async def async_lifespans() -> AsyncIterator[None]:
 
 
 def around_run() -> AbstractContextManager[None]:
-    """Surround the current run with the middleware, but no async one."""
+    """Surround the current run with all middleware that is not async."""
     return _within_middleware() if _middleware else nullcontext()
 
 

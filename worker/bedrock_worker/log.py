@@ -30,7 +30,7 @@ def start_logging(form: str = "text") -> None:
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes lines to stderr with less overhead than the base class: every job logs three of them."""
+    """Writes lines to stderr with less overhead than its base class, since every job logs three lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the log line of a record."""
@@ -47,7 +47,7 @@ class WorkerJSONRenderer(logging.Formatter):
     """Formats events as JSON objects: ``ts``, ``level``, ``source``, ``event``, then the event's own keys."""
 
     def __init__(self) -> None:
-        """Format timestamps like the text log."""
+        """Create the formatter; it formats timestamps as the text log does."""
         super().__init__()
         self._moments = TextLines()
 
@@ -81,7 +81,7 @@ def event(level: int, title: str, **keys: object) -> None:
     if LOG.isEnabledFor(level):
         parts = [f"{key}={_value(value)}" for key, value in keys.items() if value is not None]
         text = " ".join([title, *parts])
-        # Without arguments the text is not interpolated; code locations are not shown.
+        # Without arguments, ``%`` in the text has no effect; the log shows no code locations.
         record = logging.LogRecord(LOG.name, level, "", 0, text, None, None)
         record.__dict__.update(what=title, keys=keys)  # only used by the JSON format
         LOG.handle(record)

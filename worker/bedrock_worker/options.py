@@ -21,22 +21,22 @@ from bedrockjobs.client import CA_VARIABLE, RUN_SERVER_VARIABLE, AnyAddress, Asy
 from bedrockjobs.commands import GetJobs
 
 GRACE_S = 25.0
-"""Grace period of running commands; with the steps after it, below the usual 30 s of supervisors."""
+"""Default seconds for running commands at shutdown: with the steps after, less than the usual 30 s."""
 
 REUSE, FORK, SPAWN = ISOLATIONS = ("reuse", "fork", "spawn")
-"""What runs a Python function: a process for many runs, a fork for each run, a new Python for each run."""
+"""What runs a Python function: one process for many runs, a fork per run, a new interpreter per run."""
 
 PROCESS_JOBS = 100
-"""Runs of one process with ``REUSE``: the import and the fork hardly count, and small leaks end soon."""
+"""Default runs of a process with ``REUSE``: its start hardly counts then, and leaks stay small."""
 
 ASYNC_SLOTS = 100
-"""Runs of async functions at once: they mostly wait, and share one processor."""
+"""Default maximum of async functions that run at a time: they mostly wait, and share one processor."""
 
 PROCESS_JOBS_MAX = 1_000_000
-"""Limit of this option, so that small leaks end at some time."""
+"""Maximum of ``process_jobs_max``, so that every process is replaced at some time."""
 
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TZ")
-"""Variables of the worker's environment that a command inherits. TMPDIR is the job's folder."""
+"""Variables of the worker's environment that a command inherits; its TMPDIR is the folder of the run."""
 
 
 def _version() -> str:
@@ -47,7 +47,7 @@ def _version() -> str:
 
 
 VERSION = _version()
-"""The runtime name that is reported to the server."""
+"""The version of the worker, which heartbeats report to the server."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -63,7 +63,7 @@ class WorkerOptions:
     servers: tuple[AnyAddress, ...]
     concurrency: int = 1
     async_slots: int = ASYNC_SLOTS
-    """Runs of async functions at once, on the event loop that they share."""
+    """Maximum async functions that run at a time, on the event loop that they share."""
     worker: str = "worker"
     timeout_s: float | None = None
     grace_s: float = GRACE_S
@@ -86,7 +86,7 @@ class WorkerOptions:
     isolation: str = REUSE
     """How runs of functions are separated: ``REUSE``, ``FORK`` or ``SPAWN``."""
     process_jobs_max: int = PROCESS_JOBS
-    """Runs of a process with ``REUSE`` before it is replaced."""
+    """Maximum runs of a process with ``REUSE``; then it is replaced."""
     load_max: float | None = None
     version_watch: Path | None = None
     spool: Path | None = None
@@ -94,19 +94,19 @@ class WorkerOptions:
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
-    """The client certificate and its key."""
+    """The key of the client certificate ``cert``."""
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
 
     @property
     def accepts(self) -> list[str]:
-        """Return the kinds of commands that a job may bring, for any name."""
+        """Return which commands of their own (``argv``, ``cmd``, ``url``) jobs of any name may have."""
         allowed = {"argv": self.allow_cmd or self.allow_shell, "cmd": self.allow_shell, "url": self.allow_url}
         return [kind for kind, patterns in allowed.items() if patterns]
 
     @cached_property
     def taker(self) -> Mapping[str, Any]:
-        """Return the parameters that identify the worker in requests for jobs."""
+        """Return the parameters of a request for jobs that say which worker asks, and what it accepts."""
         options: dict[str, Any] = {
             "worker": self.worker,
             "heartbeat": True,
@@ -122,11 +122,11 @@ class WorkerOptions:
         return options
 
     def take(self, free: int, names: Sequence[str]) -> GetJobs:
-        """Return a request for this many jobs; raises CommandError."""
+        """Return a request for up to ``free`` jobs with matching ``names``; raises CommandError."""
         parameters = {wire_name(key): value for key, value in self.taker.items()}
         parameters |= {"names": list(names), "numResults": free}
         if not self.burst:
-            # Wait of one request for jobs: a dead peer is noticed within two minutes.
+            # Maximum milliseconds that a request waits: so a dead server is noticed within two minutes.
             parameters |= {"connection": "wait", "timeout": 60_000}
         return GetJobs.read(parameters)
 
@@ -148,7 +148,7 @@ class WorkerOptions:
 
 
 def default_spool() -> Path:
-    """Return the default folder for undelivered reports: the service's, else the user's."""
+    """Return the default folder for undelivered reports: in the service's state folder, else the user's."""
     service = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     if service:
         return Path(service) / "reports"
@@ -174,7 +174,7 @@ def worker_name(text: str) -> str:
 
 
 def name_patterns(texts: Sequence[str]) -> tuple[str, ...]:
-    """Validate name patterns, so that an error names the option and not the command."""
+    """Check name patterns before any command has them, so that the error names the option."""
     if len(texts) > PATTERNS_MAX:
         raise ValueError(f"expected at most {PATTERNS_MAX} name patterns, got {len(texts)}")
     for text in texts:
@@ -186,7 +186,7 @@ def name_patterns(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def variables_of(texts: Iterable[str]) -> dict[str, str]:
-    """Return the variables given as ``NAME=VALUE``, or as ``NAME`` from our own environment."""
+    """Return variables given as ``NAME=VALUE``, or as ``NAME`` with the value in our environment."""
     variables: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -201,7 +201,7 @@ def variables_of(texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_command(options: WorkerOptions) -> None:
-    """Raise ValueError if the default command could not be started for any job."""
+    """Raise ValueError if the default command can be started for no job: there is no such program."""
     if not options.argv:
         return
     program, folder = options.argv[0], options.cwd or Path.cwd()

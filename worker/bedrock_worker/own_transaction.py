@@ -31,7 +31,7 @@ _CLASSES: dict[tuple[str, str], Kind] = {
     ("django", "BaseDatabaseWrapper"): "cursor",
     ("django", "ConnectionProxy"): "cursor",
 }
-"""How to use a connection, by the package and the name of its class or of one that it is derived from."""
+"""How to use a connection, by the package and the name of its class or of a base class."""
 
 SUPPORTED = (
     "a connection of psycopg, psycopg2, asyncpg, SQLAlchemy or Django to PostgreSQL; for other databases, see"
@@ -40,19 +40,19 @@ SUPPORTED = (
 
 
 class Statement(NamedTuple):
-    """A call of the SQL function."""
+    """A call of the SQL function that creates a job, and its parameters."""
 
     function: str
     parameters: tuple[str, str, str]
 
     def text(self, *marks: str) -> str:
-        """Return the SQL with these placeholders, each of which is sent as text."""
+        """Return the SQL with the placeholders ``marks``, whose parameters are sent as text."""
         name, data, options = (f"CAST({mark} AS text)" for mark in marks)
         return f"SELECT {self.function}({name}, CAST({data} AS jsonb), CAST({options} AS jsonb)) AS job_id"
 
 
 def kind_of(connection: object, *, asynchronous: bool) -> Kind:
-    """Return how to use a connection; raises InvalidArgument, which says what is expected."""
+    """Return how to use a connection; raises InvalidArgument for an unknown one."""
     from bedrockjobs.base.errors import InvalidArgument
 
     kind = next((_CLASSES[name] for name in _names(type(connection)) if name in _CLASSES), None)
@@ -73,7 +73,7 @@ def _names(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _dialect(connection: Any, kind: Kind) -> str:
-    """Return the database of a connection, where the library knows several."""
+    """Return which database a connection is to, or an empty text if its library knows PostgreSQL only."""
     if kind in ("sqlalchemy", "async sqlalchemy"):
         dialect = getattr(connection, "dialect", None)
         return str((dialect or connection.get_bind().dialect).name)
@@ -135,7 +135,7 @@ def _bound(statement: Statement) -> tuple[Any, dict[str, str]]:
 
 
 def _number(row: Any) -> int:
-    """Return the jobID of a row, in whatever form the application gets its rows."""
+    """Return the jobID in a row: an application may get rows as tuples, mappings, objects or numbers."""
     if isinstance(row, int):
         return row
     if isinstance(row, Mapping):
@@ -144,7 +144,7 @@ def _number(row: Any) -> int:
 
 
 def _explain(error: Exception, statement: Statement) -> NoReturn:
-    """Raise what an error of the database means for the caller, or the error itself."""
+    """Raise InvalidCommand if an error of the database means that, or else the error itself."""
     from bedrockjobs.base.errors import InvalidCommand
 
     state, words = _state(error)
@@ -163,7 +163,7 @@ def _explain(error: Exception, statement: Statement) -> NoReturn:
 
 
 def _state(error: BaseException) -> tuple[str, str]:
-    """Return PostgreSQL's SQLSTATE of an error, and its message; empty if it has none."""
+    """Return the SQLSTATE and the message that PostgreSQL gave an error; two empty texts if it gave none."""
     seen: BaseException | None = error
     while seen is not None:
         state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)

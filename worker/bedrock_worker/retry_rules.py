@@ -1,7 +1,7 @@
 """Which errors of a function are retried, and after which delay: the options of ``@job`` and ``@cron``.
 
-The worker applies them where the function runs, since classes and functions cannot be sent. Light, because
-runs import it.
+The process that runs the function applies these rules, since classes and functions cannot be sent to a
+server. Runs import this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from typing import Any, NamedTuple
 from bedrock_worker.enqueuing import Delay, delay_s
 
 Exceptions = type[Exception] | tuple[type[Exception], ...]
-"""A class of exceptions or several; subclasses count."""
+"""One or several classes of exceptions; each includes its subclasses."""
 
 Backoff = Delay | Sequence[Delay] | Callable[[int, Exception], Delay]
 """A delay that doubles, a delay for each retry, or a function of the attempt and its error."""
 
 RETRY_RULES = ("retry_on", "give_up_on")
-"""Options that only the worker applies."""
+"""Options that only the worker applies, and that are not sent to the server."""
 
 
 class Decision(NamedTuple):
-    """What becomes of a run that ended with an error."""
+    """What the rules say about a run that ended with an error."""
 
     final: bool
-    """Whether the job fails for good."""
+    """True if the job fails permanently."""
     delay: int | None = None
-    """Whole seconds until the retry; None for the job's ``backoff``."""
+    """Whole seconds until the retry; None: the job's ``backoff`` applies."""
 
 
 class RetryRules:
     """The rules of one function."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Read the options of a declaration; raises ValueError for a combination without a meaning."""
+        """Read the options of a declaration; raises ValueError if they contradict each other."""
         self._retried = _classes(options.get("retry_on") or (), "retry_on")
         self._final = _classes(options.get("give_up_on") or (), "give_up_on")
         backoff = options.get("backoff")
         self._own = backoff if callable(backoff) or _is_list(backoff) else None
         self.listed: tuple[int, ...] = ()
-        """The delays of a list."""
+        """The delays in seconds, if ``backoff`` is a list; otherwise empty."""
         retries = options.get("retries")
         for kind in self._retried:
             if given_up := next((each for each in self._final if issubclass(kind, each)), None):
@@ -72,8 +72,8 @@ class RetryRules:
     def decide(self, error: Exception, attempt: int) -> Decision | None:
         """Return what becomes of an error in this attempt, counted from 1; None if no rule applies.
 
-        In an exception group, one member to give up on decides; otherwise all have to be retried. Raises what
-        a ``backoff`` function raises.
+        An exception group fails the job if any member is in ``give_up_on``, or with ``retry_on``, if any is
+        not in that. Raises what a ``backoff`` function raises.
         """
         errors = list(leaves(error))
         if self._final and any(isinstance(each, self._final) for each in errors):
@@ -88,9 +88,9 @@ class RetryRules:
 
 
 def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are attributes of CreateJob; a list of delays sets ``retries``.
+    """Return the options that are attributes of CreateJob; a ``backoff`` that is a list sets ``retries``.
 
-    Raises ValueError for a combination without a meaning.
+    Raises ValueError if the options contradict each other.
     """
     rules = RetryRules(options)
     sent = {key: value for key, value in options.items() if key not in RETRY_RULES}

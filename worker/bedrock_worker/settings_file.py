@@ -28,7 +28,7 @@ class BadSettingsFile(click.UsageError):
 def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
     """Use the values of the file as defaults, which options and variables override.
 
-    Raises BadSettingsFile, which lists line, key and expected value of every problem.
+    Raises BadSettingsFile, which lists every problem with its line, its key and what is expected.
     """
     if path is None:
         return
@@ -64,7 +64,7 @@ def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, 
 
 
 def file_faults(path: Path) -> list[str]:
-    """Return the problems of the files that a valid table names, with the messages of the worker."""
+    """Return the problems of the files that a valid table names, in the words of the worker."""
     entries = read_table(path, "worker").entries
     values = {key: str(entry.value) for key, entry in entries.items()}
     faults = []
@@ -85,7 +85,7 @@ def _check_token(values: Mapping[str, str]) -> None:
 
 
 def _check_certificates(values: Mapping[str, str]) -> None:
-    """Load the TLS files given in the table, and none from variables."""
+    """Load the TLS files that the table names, ignoring those in environment variables."""
     ca, cert, key = (values.get(each, "") for each in ("ca", "cert", "key"))
     AsyncClient(_NO_SERVER, token="", ca=ca, cert=cert, key=key)
 
@@ -102,7 +102,7 @@ _FILE_CHECKS: dict[tuple[str, ...], Callable[[Mapping[str, str]], None]] = {
     ("ca", "cert", "key"): _check_certificates,
     ("rules",): _check_rules,
 }
-"""Checks of files, by the options that name them together; they raise ValueError."""
+"""The check of each group of files, by the options that name them; it raises ValueError."""
 
 
 def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:

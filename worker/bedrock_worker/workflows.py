@@ -1,8 +1,8 @@
 """Workflows of ``@job`` functions: signatures, ``chain``, ``group``, ``chord``, ``Workflow``, and handles.
 
-The result of a job may be an argument of later ones: its place in their data is null, and the member
+The result of a job may be an argument of later jobs: its place in their data is null, and the member
 ``$results`` says what belongs there, so that nothing in a user's data is taken for a result. The worker fills
-the places from the results that the server sends with the job (``before``).
+these places from the results that the server sends with the later job (``before``).
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 OnFailure = Literal["cancel", "continue", "ignore"]
-"""What becomes of the jobs after one that does not finish."""
+"""What happens to the jobs after a job that fails or is cancelled."""
 
 
 class _Nothing:
-    """No result is passed on."""
+    """Marks that there is no result to pass on."""
 
 
 _NOTHING = _Nothing()
 
 
 class _Place(NamedTuple):
-    """Where a signature comes in a workflow."""
+    """Where a signature is added to a workflow."""
 
     given: Any = _NOTHING
-    """The result of the one before it."""
+    """What stands for the result of the signature before it in a chain."""
     after: tuple[str, ...] = ()
-    """refs of the jobs before it."""
+    """The refs of the jobs that it comes after."""
     on_failure: OnFailure = "cancel"
     ref: str | None = None
 
 
 class Result:
-    """Stands for the result of a job that has not run: an argument of later jobs, also in lists and dicts.
+    """Stands for the result of a job that has not run, as an argument of later jobs, also in lists and dicts.
 
-    Members and attributes of it stand for those of the result.
+    Its members and attributes stand for those of the result.
     """
 
     __slots__ = ("_node", "_path", "_workflow")
@@ -110,14 +110,14 @@ class _Node:
         self.ref, self.function, self.options, self.passed = ref, function, options, passed
         self.on_failure = place.on_failure
         self.named = place.ref is not None
-        """Whether the user chose its ref."""
+        """True if the user chose the ref."""
         self.after = tuple(dict.fromkeys((*place.after, *(result._node.ref for _, result in passed))))
 
     def spec(self, refs: Mapping[str, str] | None = None, own: str = "") -> Any:
         """Return the job to create.
 
-        With ``refs``, which replace those of the jobs created with it, it comes after the job ``own`` unless
-        it comes after one of them.
+        ``refs`` are new refs for the jobs that are created together, by their present ones. With ``own``, the
+        job comes after the job of this ref, unless it comes after one of those.
         """
         from bedrockjobs.commands import WorkflowJob
 
@@ -142,11 +142,11 @@ class PartialSignature(ABC, Generic[A_contra, R_co]):
 
     @abstractmethod
     def _placed(self, workflow: Workflow, place: _Place) -> tuple[Any, tuple[str, ...]]:
-        """Add its jobs to a workflow; return what stands for its result, and the refs of its last jobs."""
+        """Add the jobs to a workflow; return what stands for their result, and the refs of the last jobs."""
 
 
 class Signature(PartialSignature[Any, R_co]):
-    """A call, or several, that ``start`` runs as a workflow of its own, or that is part of a larger one."""
+    """One call or several: ``start`` runs them as a workflow, or they become part of a larger one."""
 
     def start(
         self,
@@ -156,12 +156,12 @@ class Signature(PartialSignature[Any, R_co]):
         keep: int | str | None = None,
         client: Client | None = None,
     ) -> WorkflowHandle[R_co]:
-        """Create its jobs as a workflow, all or none, and return the handle.
+        """Create the jobs as a workflow, either all or none, and return its handle.
 
         ``name`` is the workflow's, by default that of its first job. A repeated ``key`` returns the first
-        workflow for a day; within a run there is one for each call, so that a run that is tried again starts
-        no second workflow. ``keep`` is how long the workflow is kept after its end, a day by default. Raises
-        InvalidCommand, and the errors of ``Client.call``.
+        workflow for a day; within a run, each call of ``start`` has such a key by default, so that another
+        attempt of the run starts no second workflow. ``keep`` is how long the workflow is kept after its end,
+        a day by default. Raises InvalidCommand, and the errors of ``Client.call``.
         """
         workflow, value = self._whole(name, keep)
         return workflow._started(value, key, client)
@@ -179,11 +179,11 @@ class Signature(PartialSignature[Any, R_co]):
         return await workflow._astarted(value, key, client)
 
     def add_to_current(self, *, client: Client | None = None) -> dict[str, int]:
-        """Add its jobs to the workflow of the current run; see ``Workflow.add_to_current``."""
+        """Add the jobs to the workflow of the current run; see ``Workflow.add_to_current``."""
         return self._whole(None, None)[0].add_to_current(client=client)
 
     async def aadd_to_current(self, *, client: AsyncClient | None = None) -> dict[str, int]:
-        """Add its jobs like ``add_to_current``, without blocking."""
+        """Add the jobs like ``add_to_current``, without blocking."""
         return await self._whole(None, None)[0].aadd_to_current(client=client)
 
     def _whole(self, name: str | None, keep: int | str | None) -> tuple[Workflow, Any]:
@@ -200,11 +200,11 @@ class Call(Signature[R_co]):
     def __init__(
         self, function: _Declared[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, alone: bool
     ) -> None:
-        """Take the arguments; ``alone`` never gets a result as its first one."""
+        """Take the arguments; with ``alone``, the call never gets a result as its first argument."""
         self._function, self._args, self._kwargs, self._alone = function, args, kwargs, alone
 
     def __repr__(self) -> str:
-        """Return it like a call."""
+        """Return the signature as the code that makes it: ``f.s(1)``."""
         given = [*map(repr, self._args), *(f"{name}={value!r}" for name, value in self._kwargs.items())]
         return f"{self._function.function.__qualname__}.s({', '.join(given)})"
 
@@ -217,7 +217,7 @@ class Call(Signature[R_co]):
 
 
 class Chain(Signature[R_co]):
-    """Calls one after the other."""
+    """Signatures that run one after the other."""
 
     def __init__(self, parts: Sequence[PartialSignature[Any, Any]]) -> None:
         """Take the parts in order."""
@@ -231,10 +231,10 @@ class Chain(Signature[R_co]):
 
 
 class Group(Signature[list[R_co]]):
-    """Calls beside each other."""
+    """Signatures that run in parallel."""
 
     def __init__(self, parts: Sequence[PartialSignature[Any, R_co]]) -> None:
-        """Take the parts in the order of the results."""
+        """Take the parts; the list of their results has the same order."""
         self._parts = parts
 
     def _placed(self, workflow: Workflow, place: _Place) -> tuple[Any, tuple[str, ...]]:
@@ -244,7 +244,7 @@ class Group(Signature[list[R_co]]):
 
 
 def _parts(name: str, given: Iterable[Any]) -> list[PartialSignature[Any, Any]]:
-    """Return signatures; raises InvalidArgument for anything else, such as a function."""
+    """Return the given signatures as a list; raises InvalidArgument for anything else, such as a function."""
     parts = list(given)
     for part in parts:
         if not isinstance(part, PartialSignature):
@@ -293,9 +293,9 @@ def chain(
     a: PartialSignature[A, B], b: PartialSignature[B, C], c: PartialSignature[C, D], /
 ) -> PartialSignature[A, D]: ...
 def chain(*parts: PartialSignature[Any, Any]) -> Any:
-    """Return calls one after the other; each gets the result of the one before as its first argument.
+    """Return calls that run one after the other; each gets the result of the call before as first argument.
 
-    The result is that of the last one. Raises InvalidArgument for anything but signatures.
+    The result of the chain is that of the last call. Raises InvalidArgument for anything but signatures.
     """
     return Chain(_parts("chain", parts))
 
@@ -307,9 +307,9 @@ def group(parts: Iterable[Signature[R]], /) -> Signature[list[R]]: ...
 @overload
 def group(*parts: PartialSignature[A, R]) -> PartialSignature[A, list[R]]: ...
 def group(*parts: Any) -> Any:
-    """Return calls that run beside each other; the result is the list of theirs.
+    """Return calls that run in parallel; the result of the group is the list of their results.
 
-    In a chain, each gets the result of the one before. Raises InvalidArgument for anything but signatures.
+    In a chain, each call gets the previous result. Raises InvalidArgument for anything but signatures.
     """
     several = (
         len(parts) == 1 and not isinstance(parts[0], PartialSignature) and isinstance(parts[0], Iterable)
@@ -320,7 +320,7 @@ def group(*parts: Any) -> Any:
 def chord(
     parts: Signature[list[A]] | Iterable[Signature[A]], finish: PartialSignature[list[A], B]
 ) -> Signature[B]:
-    """Return calls that run beside each other, and one after them that gets the list of their results.
+    """Return calls that run in parallel, and after them ``finish``, which gets the list of their results.
 
     If one of them fails, ``finish`` is cancelled. Raises InvalidArgument for anything but signatures.
     """
@@ -332,25 +332,25 @@ def chord(
 
 
 class Added(Generic[R]):
-    """What was added to a workflow."""
+    """The jobs that one call of ``Workflow.add`` added."""
 
     def __init__(self, value: Any, workflow: Workflow, refs: tuple[str, ...]) -> None:
         self._value, self._workflow, self.refs = value, workflow, refs
-        """The refs of its last jobs."""
+        """The refs of the last of these jobs."""
 
     @property
     def result(self) -> R:
-        """Return what stands for its result, as an argument of a signature that is added later."""
+        """Return what stands for their result, as an argument of a signature that is added later."""
         found: R = self._value
         return found
 
     def __repr__(self) -> str:
-        """Name its last jobs."""
+        """Name the last of these jobs."""
         return f"<{', '.join(self.refs)} of workflow {self._workflow.name}>"
 
 
 class Workflow:
-    """A graph of calls that is created at once: ``x = workflow.add(f.s(1)); workflow.add(g.s(x.result))``."""
+    """A graph of calls, created in one command: ``x = workflow.add(f.s(1)); workflow.add(g.s(x.result))``."""
 
     def __init__(self, name: str, *, keep: int | str | None = None) -> None:
         """Begin a workflow; it is kept for ``keep`` after its end, by default for a day."""
@@ -359,10 +359,10 @@ class Workflow:
         self._nodes: dict[str, _Node] = {}
         self._numbers: dict[str, int] = {}
         self._elsewhere: dict[str, str] = {}
-        """refs of jobs that are in the workflow of the current run already, and the job after each."""
+        """Refs that the workflow of the current run must have, and the added job that comes after each."""
 
     def __repr__(self) -> str:
-        """Name it."""
+        """Name the workflow."""
         return f"<Workflow {self.name} with {len(self._nodes)} jobs>"
 
     def add(
@@ -373,11 +373,11 @@ class Workflow:
         on_failure: OnFailure = "cancel",
         ref: str | None = None,
     ) -> Added[R]:
-        """Add a call, or several, and return what holds the ``result``.
+        """Add one call or several, and return an object whose ``result`` stands for their result.
 
-        It starts when the jobs whose results it gets have finished, and those of ``after``. ``on_failure``
-        says what becomes of the jobs after it if it does not finish. ``ref`` names the job of a single call.
-        Raises InvalidCommand, InvalidArgument.
+        They start when the jobs in ``after``, and the jobs whose results they get, have finished.
+        ``on_failure`` says what happens to later jobs if one of the added jobs fails or is cancelled. ``ref``
+        names the job of a single call. Raises InvalidCommand, InvalidArgument.
         """
         from bedrockjobs.base.errors import InvalidArgument
 
@@ -401,9 +401,10 @@ class Workflow:
     def start(
         self, *, key: str | None = None, client: Client | None = None
     ) -> WorkflowHandle[dict[str, Any]]:
-        """Create the workflow, all or none, and return its handle; its result is a dict by ``ref``.
+        """Create the workflow, either all jobs or none, and return its handle.
 
-        ``key`` and errors are as in ``Signature.start``.
+        Its result is a dict of the jobs' results by ``ref``. ``key`` and the errors are those of
+        ``Signature.start``.
         """
         return self._started(self._all_results(), key, client)
 
@@ -417,8 +418,8 @@ class Workflow:
         """Add the jobs to the workflow of the current run, and return their jobIDs by ``ref``.
 
         They start when the current job has finished, and are cancelled if it fails. A run that is tried again
-        adds nothing twice: jobs whose refs are there already stay as they are. ``after`` may name refs of the
-        workflow. Raises InvalidArgument outside of a workflow, and the errors of ``Client.call``.
+        adds nothing twice: jobs whose refs exist stay as they are. ``after`` may name refs of the workflow.
+        Raises InvalidArgument outside of a workflow, and the errors of ``Client.call``.
         """
         steps = self._addition(current_run())
         receiver = _receiver()
@@ -500,7 +501,7 @@ class Workflow:
                     f"ref: {later} comes after {wanted}: add them in the order in which they run"
                 )
             return wanted
-        # Characters that leave room for a number.
+        # Eight characters less leave room for a number.
         base = function.function.__name__[: REF_CHARS_MAX - 8]
         while True:
             number = self._numbers[base] = self._numbers.get(base, 0) + 1
@@ -518,7 +519,7 @@ class Workflow:
         }
 
     def _caller(self, client: Client | AsyncClient | None) -> _Declared[..., Any]:
-        """Return the function whose client is used; raises InvalidCommand for an empty workflow."""
+        """Return a function of the workflow, using ``client``; raises InvalidCommand if there is none."""
         from bedrockjobs.base.errors import InvalidCommand
 
         if not self._nodes:
@@ -547,7 +548,7 @@ class Workflow:
         return AsyncWorkflowHandle(workflow_id, job_ids, value, performer)
 
     def _creation(self, key: str | None, run: CurrentRun) -> Steps[tuple[int, dict[str, int]]]:
-        """Create the workflow; return its ID and the jobIDs."""
+        """Create the workflow; return its ID, and the jobIDs by ``ref``."""
         from bedrockjobs.base.errors import InvalidArgument
         from bedrockjobs.commands import CreateWorkflow, WorkflowIDReply
 
@@ -567,13 +568,13 @@ class Workflow:
         return reply.workflow_id, reply.job_ids
 
     def _own_key(self, run: CurrentRun) -> Steps[str]:
-        """Return the key of a workflow that a run starts: the same in each attempt of a job and a tick."""
+        """Return the key of a workflow that a run starts: the same in each attempt of a job or tick."""
         from bedrockjobs.base.config import KEY_CHARS_MAX
         from bedrockjobs.commands import ListRuns, RunsReply
 
         due = ""
         if run.job.fields.get("repeat"):
-            # Latest runs of the job, among which is the first attempt: more than anybody retries one tick.
+            # The latest runs of the job, among them the first attempt: no tick is retried so often.
             reply = yield ListRuns(job_id=run.job_id, limit=100)
             runs = reply.runs if isinstance(reply, RunsReply) else []
             first = next((each for each in runs if each.attempt == 1), None)
@@ -582,7 +583,7 @@ class Workflow:
         return key if len(key) <= KEY_CHARS_MAX else sha256(key.encode()).hexdigest()
 
     def _addition(self, run: CurrentRun) -> Steps[dict[str, int]]:
-        """Add the jobs to the workflow of a run; return their jobIDs."""
+        """Add the jobs to the workflow of a run; return their jobIDs by ``ref``."""
         from bedrockjobs.base.config import REF_CHARS_MAX
         from bedrockjobs.base.errors import InvalidArgument
         from bedrockjobs.commands import AddedReply, AddToWorkflow
@@ -594,7 +595,7 @@ class Workflow:
         count = run.count("add")
         refs = {ref: ref for ref in self._nodes}
         for node in self._nodes.values():
-            if not node.named:  # two jobs, or two additions of one job, must not mean each other's
+            if not node.named:  # so that two jobs, or two additions of one job, have different refs
                 ref = f"{own}/{node.ref}" if count == 1 else f"{own}/{count}/{node.ref}"
                 tail = sha256(ref.encode()).hexdigest()[:16]
                 refs[node.ref] = (
@@ -622,7 +623,7 @@ def _options_of(function: _Declared[..., Any], data: dict[str, Any]) -> dict[str
 
 
 def _without_results(value: Any, path: list[str | int], found: list[tuple[list[str | int], Result]]) -> Any:
-    """Return a value with null in the places of results, and note each with its place."""
+    """Return a value with None in the place of each Result; add the places and Results to ``found``."""
     if isinstance(value, Result):
         found.append((path, value))
         return None
@@ -638,7 +639,7 @@ def _key(key: object) -> str:
 
 
 def _as_json(value: Any, name: str) -> Any:
-    """Return a value beside a result as JSON, whatever the annotation says; raises WrongArguments."""
+    """Return as JSON an argument that contains a Result, and so cannot be checked; raises WrongArguments."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
@@ -648,9 +649,9 @@ def _as_json(value: Any, name: str) -> Any:
 
 
 def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a job with the results of those before it in their places.
+    """Return the data of a job, with the results of the jobs before it in their places.
 
-    ``fields`` are those of the server's reply. Raises Fail if a result is missing.
+    ``fields`` are the fields of the job in the server's reply. Raises Fail if a result is missing.
     """
     data = dict(fields["data"])
     before: Mapping[str, Any] = fields.get("before") or {}
@@ -668,7 +669,7 @@ def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _member(result: Any, members: Sequence[str | int], ref: str) -> Any:
-    """Return a member of what a job reported; one that returned None has reported nothing."""
+    """Return a member of what a job reported; None if the function returned None, which reports nothing."""
     if result is None and list(members) in ([], [RESULT]):
         return None
     for step in members:
@@ -683,7 +684,7 @@ def _member(result: Any, members: Sequence[str | int], ref: str) -> Any:
 
 
 class _Async:
-    """Performs steps with an asyncio client, or in another thread with what stands in for one in a test."""
+    """Performs steps with an asyncio client, or in a test with its stand-in, in another thread."""
 
     def __init__(self, client: Client | AsyncClient | None, stand_in: Any) -> None:
         self._client, self._stand_in = client, stand_in
@@ -713,17 +714,17 @@ class WorkflowHandle(Generic[R_co]):
         return f"<WorkflowHandle of workflow {self.workflow_id}>"
 
     def state(self) -> str:
-        """Return its state: ``RUNNING``, ``FINISHED``, ``FAILED`` or ``CANCELLED``; raises NoResult."""
+        """Return the state: ``RUNNING``, ``FINISHED``, ``FAILED`` or ``CANCELLED``; raises NoResult."""
         return _performed(self._client(), _state(self.workflow_id))
 
     def result(self, timeout: float | None = 0) -> R_co:
-        """Return the result like ``wait``; by default it does not wait."""
+        """Return the result like ``wait``, but by default without waiting."""
         return self.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> R_co:
         """Wait until the workflow has ended, and return its result.
 
-        ``timeout`` is in seconds: 0 only looks, None waits indefinitely. Raises WorkflowFailed if a job
+        ``timeout`` is in seconds: 0 only checks, None waits indefinitely. Raises WorkflowFailed if a job
         failed or was cancelled, JobNotEnded on timeout, NoResult if the workflow is not kept any longer, and
         WaitNeverEnds in a run of the workflow. Requires the read role.
         """
@@ -733,11 +734,11 @@ class WorkflowHandle(Generic[R_co]):
         return found
 
     def cancel(self) -> bool:
-        """Cancel all its jobs that have not ended; return False if it is not there, or has finished."""
+        """Cancel all jobs that have not ended; return False if the workflow has finished or is gone."""
         return _performed(self._client(), _cancel(self.workflow_id))
 
     def retry(self) -> int:
-        """Start its failed and cancelled jobs again, and return how many; finished ones keep their results.
+        """Start failed and cancelled jobs again, and return how many; finished jobs keep their results.
 
         Raises NotFound, and WrongState if there is nothing to retry.
         """
@@ -757,7 +758,7 @@ class AsyncWorkflowHandle(Generic[R_co]):
         return f"<AsyncWorkflowHandle of workflow {self.workflow_id}>"
 
     async def state(self) -> str:
-        """Return its state, like ``WorkflowHandle.state``."""
+        """Return the state, like ``WorkflowHandle.state``."""
         return await self._performer.perform(_state(self.workflow_id))
 
     async def result(self, timeout: float | None = 0) -> R_co:  # noqa: ASYNC109  like WorkflowHandle
@@ -771,11 +772,11 @@ class AsyncWorkflowHandle(Generic[R_co]):
         return found
 
     async def cancel(self) -> bool:
-        """Cancel all its jobs that have not ended, like ``WorkflowHandle.cancel``."""
+        """Cancel all jobs that have not ended, like ``WorkflowHandle.cancel``."""
         return await self._performer.perform(_cancel(self.workflow_id))
 
     async def retry(self) -> int:
-        """Start its failed and cancelled jobs again, like ``WorkflowHandle.retry``."""
+        """Start failed and cancelled jobs again, like ``WorkflowHandle.retry``."""
         return await self._performer.perform(_retry(self.workflow_id))
 
 
@@ -872,12 +873,12 @@ def _ended(workflow_id: int, timeout: float | None) -> Steps[WholeWorkflowReply]
 def _rows(
     workflow_id: int, after: int, until: int | None, *, results: bool
 ) -> Generator[Any, Any, list[WorkflowJobReply]]:
-    """Return jobs of a workflow by jobID, from behind one up to another."""
+    """Return the jobs of a workflow whose jobID is above ``after`` and at most ``until``, in this order."""
     from bedrockjobs.commands import QueryWorkflow
 
     found: list[WorkflowJobReply] = []
     while True:
-        # Jobs in one reply: results may be large.
+        # Maximum jobs in one reply, since results may be large.
         limit = 200 if until is None else min(until - after, 200)
         reply = yield QueryWorkflow(workflow_id=workflow_id, after=after, limit=limit, results=results)
         page = _found(workflow_id, reply).jobs
@@ -896,7 +897,7 @@ def _results_in(value: Any) -> Iterator[Result]:
 
 
 def _with_values(value: Any, found: Mapping[str, Any]) -> Any:
-    """Return a value with the results themselves, None for jobs that did not finish and are ignored.
+    """Return a value with each Result replaced by the result itself, or by None for an ignored failed job.
 
     Raises WrongArguments, Fail.
     """

@@ -1,7 +1,7 @@
-"""Selects the program of a job: its own command if allowed, a function, a rule, or COMMAND.
+"""Selects the program of a job: the job's own command if allowed, else a function, a rule, or COMMAND.
 
-The operator decides, not the job: a job fails permanently if its own command is not allowed, or if there is
-no program for it.
+The operator decides what runs, not the job: a job fails permanently if its own command is not allowed, or if
+the worker has no program for it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import TooManyPatterns, glob, intersection, lies_within
 
 FETCH_URL = (sys.executable, "-P", "-X", "utf8", "-m", "bedrock_worker.run.fetch_url")
-"""The command that performs the request of a ``url``; ``-P`` ignores modules in the current folder."""
+"""The command that performs the request of a job's ``url``; ``-P`` ignores modules in the current folder."""
 
 PRIVATE_TOO = "--allow-private"
-"""Its argument that allows private addresses."""
+"""The argument of ``FETCH_URL`` that allows private addresses."""
 
 SHELL = "/bin/sh"
 """The shell that runs the ``cmd`` of a job."""
 
 NO_COMMAND = "no command: the job has none of its own, and this worker has none for it"
-"""Error of a job without a program if there are no rules."""
+"""The error of a job for which there is no program, if the worker has no rules."""
 
 
 @dataclass(frozen=True)
@@ -42,41 +42,41 @@ class Program:
     timeout_s: float | None = None
     limits: ResourceLimits | None = None
     secrets: tuple[str, ...] = ()
-    """Texts to redact in its output and result."""
+    """Texts to redact in the output and the result."""
     function: Function | None = None
     """The Python function, if a process may be forked for it."""
     tells_progress: bool = False
-    """True if it reports progress by a pipe, as Python functions do."""
+    """True if the command reports progress through a pipe, as Python functions do."""
     on_loop: bool = False
-    """True for an async function that runs in the process which such functions share."""
+    """True for an async function that runs in the process which async functions share."""
     is_single: bool = False
-    """True if its process serves only one run."""
+    """True if the process of the function serves only one run."""
 
 
 class ProgramSelector:
     """Selects the program of each job from the options, the rules and the module."""
 
     def __init__(self, options: WorkerOptions) -> None:
-        """Read the rules and import the module; raises ValueError for a bad one."""
+        """Read the rules and import the module; raises ValueError if one of the two is bad."""
         self._options = options
         self._rules: Rules | None = None
         self._calls: dict[Function, Program] = {}
-        """Cached programs of functions."""
+        """The programs of functions, cached."""
         self._names: tuple[str, ...] = ()
         self._names_of: dict[bool, tuple[str, ...]] = {}
-        """Cached answers of ``names_of``."""
+        """The results of ``names_of``, cached."""
         self._kinds: dict[str, frozenset[bool]] = {}
-        """Cached answers of ``kinds_of``."""
+        """The results of ``kinds_of``, cached."""
         self._module: PythonModule | None = None if options.module is None else load(options.module)
         self.read_rules()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the name patterns to request: those given, else those of the rules and the module."""
+        """Return the name patterns to request: of the options, or else of the rules and the module."""
         return self._names
 
     def names_of(self, on_loop: bool) -> tuple[str, ...]:
-        """Return the name patterns whose jobs all run on the shared event loop, or all do not."""
+        """Return the name patterns whose jobs all run on the shared event loop, or with False all do not."""
         found = self._names_of.get(on_loop)
         if found is None:
             found = tuple(name for name in self._names if self.kinds_of(name) == {on_loop})
@@ -85,7 +85,7 @@ class ProgramSelector:
 
     @property
     def module(self) -> PythonModule | None:
-        """Return the module that declares schedules, if there is one."""
+        """Return the worker's module, or None."""
         return self._module
 
     def read_rules(self) -> None:
@@ -99,11 +99,11 @@ class ProgramSelector:
 
     @property
     def has_loop(self) -> bool:
-        """Return whether some functions run on a shared event loop."""
+        """Return whether any function runs on the shared event loop."""
         return any(map(self._is_on_loop, self._functions))
 
     def kinds_of(self, pattern: str) -> frozenset[bool]:
-        """Return whether jobs of these names run on the shared event loop: False, True, or either."""
+        """Return whether matching jobs run on the shared event loop: a set of True, False or both."""
         found = self._kinds.get(pattern)
         if found is None:
             found = self._kinds[pattern] = self._find_kinds(pattern)
@@ -139,8 +139,8 @@ class ProgramSelector:
     def program_for(self, job: TakenJob) -> Program:
         """Return the program of a job.
 
-        Raises JobRefused if there never will be one, and ValueError if something is missing here, such as a
-        secret.
+        Raises JobRefused if this worker may never run the job, and ValueError if something is missing on this
+        machine, such as a secret.
         """
         name = job.reply.name
         own = self._command_of(job)
@@ -155,7 +155,7 @@ class ProgramSelector:
         raise JobRefused(NO_COMMAND if self._rules is None else NO_RULE)
 
     def _command_of(self, job: TakenJob) -> Sequence[str] | None:
-        """Return the command that a job brings, or None; raises JobRefused."""
+        """Return the job's own command (``cmd``, ``argv``, ``url``), or None; raises JobRefused."""
         reply, options = job.reply, self._options
         if reply.cmd is not None:
             self._check(job, "cmd", options.allow_shell, "--allow-shell")
@@ -203,7 +203,7 @@ class ProgramSelector:
 
 
 def _meets(pattern: str, others: Sequence[str]) -> bool:
-    """Return whether some name may match a pattern and one of the others."""
+    """Return whether a name may exist that matches a pattern and one of the others."""
     try:
         return any(intersection(pattern, other) for other in others)
     except TooManyPatterns:

@@ -1,6 +1,6 @@
 """Loads a Python module with ``@job`` and ``@cron`` functions, and validates them before any run.
 
-Each function runs in a process of its own (``run_function``), like any command.
+The functions themselves run in other processes (``run_function``), like any command.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.schedule import cron
 
-# Importing a module into the worker, and reverting its side effects on the process.
+# Importing a module into the worker, and reverting what the import changed in the process.
 #
-# A module may replace stdout, set an alarm or handle signals; each run repeats that in its own process.
+# A module may replace stdout, set an alarm or handle signals; an import for a run does so again.
 # Threads, hard limits and changes in memory cannot be reverted.
 
 
@@ -50,7 +50,7 @@ LIMITS = tuple(sorted({getattr(resource, name) for name in dir(resource) if name
 
 
 def import_into_worker(name: str) -> None:
-    """Import a module and revert its side effects; raises what the module raises."""
+    """Import a module and revert what it changes in the process; raises what the module raises."""
     with _streams(), _environment(), _handles():
         if threading.current_thread() is threading.main_thread():
             with _signals():
@@ -61,7 +61,7 @@ def import_into_worker(name: str) -> None:
 
 @contextmanager
 def _streams() -> Iterator[None]:
-    """Give the module its own streams, which it may close or keep, like a handler of ``logging``."""
+    """Give a module streams of its own: it may close them, or keep them, as a handler of ``logging`` does."""
     ours = sys.stdout, sys.stderr, sys.excepthook
     sys.stdout, sys.stderr = _another(1), _another(2)
     try:
@@ -74,7 +74,7 @@ def _streams() -> Iterator[None]:
 
 
 def _another(handle: int) -> TextIO:
-    """Return a new stream for a handle, which stays open when the stream is closed."""
+    """Return a new stream for a handle; closing the stream leaves the handle open."""
     return os.fdopen(handle, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
@@ -130,13 +130,13 @@ def _signals() -> Iterator[None]:
 
 
 RUN_TIMEOUT_S, GRACE_S = 300, 60
-"""Default time limit and grace period of a ``@cron`` function."""
+"""Default time limit of a ``@cron`` function, and seconds from TERM to KILL after it."""
 
 OWN_OPTIONS = ("isolation", "timeout")
-"""Options of ``@job`` that concern its run in the worker, not the jobs it creates."""
+"""Options of ``@job`` that concern how the worker runs the function, not the jobs that are enqueued."""
 
 CRON_OPTIONS = (JobOptions.model_fields.keys() - {"cmd", "argv", "url"}) | {"job_priority"}
-"""Options of ``@cron``."""
+"""The options that ``@cron`` accepts."""
 
 
 class BadModule(ValueError):
@@ -150,19 +150,19 @@ class Function:
     module: str
     name: str
     pattern: str
-    """GLOB pattern of its jobs."""
+    """The GLOB pattern of the names of its jobs."""
     folder: str
-    """The worker's start folder, which may contain the module."""
+    """The folder in which the worker was started, and where the module may be."""
     timeout_s: float | None = None
     declared_by: str = ""
     """The worker's module, which imports the module of the function."""
     isolation: str = ""
-    """What runs it, whatever the worker does with other functions; empty if that is the same."""
+    """The value of ``isolation`` for this function; empty if it has none, so that the worker's applies."""
     is_async: bool = False
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
-        """Return the command that runs it, for a job on stdin or in ``BEDROCK_DATA_FILE``."""
+        """Return the command that runs the function for the job on stdin or in ``BEDROCK_DATA_FILE``."""
         runner = "bedrock_worker.run.run_function"
         return (sys.executable, "-P", "-m", runner, self.module, self.name, self.folder)
 
@@ -193,7 +193,7 @@ class PythonModule:
 
     @property
     def source(self) -> str:
-        """Return the source under which the server stores the schedules."""
+        """Return the ``source`` by which the server recognises the schedules of this module."""
         return f"module {self.name}"
 
     @cached_property
@@ -208,7 +208,7 @@ class PythonModule:
         return next(exact, None) or next((one for one in self.functions if glob(name, one.pattern)), None)
 
     def sync(self, worker: str = "") -> SyncSchedules:
-        """Return the command that declares the module's schedules; raises CommandError."""
+        """Return the command that applies the module's schedules to a server; raises CommandError."""
         parameters = {
             "source": self.source,
             "schedules": list(self.schedules),
@@ -221,7 +221,7 @@ class PythonModule:
 def load(name: str) -> PythonModule:
     """Import a module, also from the current folder, and return its declarations.
 
-    Raises BadModule, also for an exception of the module itself, with its location.
+    Raises BadModule; for an exception of the module itself, with the place of that exception.
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise BadModule(f"{name!r}: expected the name of a module, like {_module_of(name) or 'app.jobs'}")
@@ -264,8 +264,7 @@ def _module_of(file: str) -> str:
 
 
 def _fault(error: BaseException) -> str:
-    """Describe an exception of a module and its location, without the frames of the import system and the
-    worker."""
+    """Describe an exception of a module, without the frames of the import system and the worker."""
     summary = traceback.TracebackException.from_exception(error)
     _keep_own_frames(summary)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,7 +1,7 @@
 """Rules: which command runs for which job, and which arguments come from its data.
 
-The operator decides what runs. A job can only fill open arguments of its rule, each as a whole and with a
-value that matches the rule's pattern.
+The operator decides what runs. A job can only fill the open arguments of its rule (``{source}``): each is
+replaced as a whole by a value that matches the rule's pattern.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ LIMITS = {
     "fsize": resource.RLIMIT_FSIZE,
     "as": resource.RLIMIT_AS,
 }
-"""Kernel limits, named as in ``setrlimit(2)``; address space last: it stops allocation."""
+"""Kernel limits, named as in ``setrlimit(2)``. Address space is the last, since it makes allocation fail."""
 
 LIMIT_MAX = 2**62
-"""Largest kernel limit: it must be below 2^63, also with ``CPU_TO_KILL_S``."""
+"""Maximum value of a kernel limit: with ``CPU_TO_KILL_S`` added, it must still be below 2^63."""
 
 NICE_MAX = 19
-"""The lowest priority."""
+"""Maximum nice value, which is the lowest priority of a process."""
 
 CPU_TO_KILL_S = 1
-"""Seconds of CPU time between SIGXCPU, which shows the reason, and KILL."""
+"""Seconds of CPU time from SIGXCPU, by which the report names the reason, to KILL."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class ResourceLimits:
     """Limits of one command, inherited by its children."""
 
     values: Mapping[str, int] = field(default_factory=dict)
-    """Seconds (``cpu``), bytes (``as``, ``fsize``) or numbers (``nofile``, ``nproc``) by name."""
+    """The limits by name: seconds (``cpu``), bytes (``as``, ``fsize``), numbers (``nofile``, ``nproc``)."""
     nice: int = 0
     """Increment of the nice value, 0 to ``NICE_MAX``."""
 
     def soft_and_hard(self) -> list[tuple[int, int, int]]:
         """Return the soft and hard limit of each kind, to be set before the command starts.
 
-        None exceeds the worker's own limits. Core files are disabled: they would contain the secrets.
+        No limit exceeds that of the worker. Core files are disabled, since they would contain the secrets.
         """
         limits = [(resource.RLIMIT_CORE, 0, 0)]
         for name, kind in LIMITS.items():
@@ -76,26 +76,26 @@ class ResourceLimits:
 
 
 NO_RULE = "no rule"
-"""Error of a job without a rule."""
+"""The error of a job that no rule covers."""
 
 VALUE_BYTES_MAX = 4_096
-"""Maximum size of a value in an argument: the longest path on Linux. Larger data comes by stdin."""
+"""Maximum bytes of a value in an argument: the longest path on Linux. Larger data is read from stdin."""
 
 MATCH_S = 0.2
-"""CPU time limit for matching one value; some patterns take years for malicious texts."""
+"""Maximum seconds of CPU time for matching one value: some patterns would take years for malicious texts."""
 
 SECRET_CHARS_MIN = 8
-"""Minimum length of a secret: a shorter one would be redacted within words, and can be guessed anyway."""
+"""Minimum characters of a secret: a shorter one would be redacted inside of words, and could be guessed."""
 
 SECRET_BYTES_MAX = 65_536
-"""Maximum size of a secret: keys and certificates fit, and it fits into the environment of a command."""
+"""Maximum bytes of a secret: enough for keys and certificates, and they fit into a command's environment."""
 
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*)\}")
 """An open argument: ``{source}``, or ``{size.width}`` for a nested member."""
 
 
 class JobRefused(ValueError):
-    """A job's data does not fit its rule, so the job fails permanently."""
+    """This worker may not run a job, for example since its data does not fit; the job fails permanently."""
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,14 @@ class Rule:
     """One valid rule."""
 
     name: str
-    """GLOB pattern of its jobs."""
+    """The GLOB pattern of the names of its jobs."""
     argv: tuple[str, ...]
     fields: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
     """The pattern of each open argument, by its path in the job's data."""
     timeout_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
-    """Secrets by the command's variable."""
+    """Where each secret is found, by the variable in which the command gets it."""
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     cwd: Path | None = None
 
@@ -152,7 +152,7 @@ class Rule:
         return argv
 
     def read_secrets(self) -> dict[str, str]:
-        """Return the current secrets by variable; raises ValueError that names a missing one."""
+        """Read the secrets and return them by variable; raises ValueError that names a missing one."""
         secrets = {}
         for variable, secret in self.secrets.items():
             try:
@@ -186,12 +186,12 @@ class Rules:
         return tuple(rule.name for rule in self.rules)
 
     def rule_for(self, name: str) -> Rule | None:
-        """Return the first rule for a job name."""
+        """Return the first rule that covers a job name, or None."""
         return next((rule for rule in self.rules if glob(name, rule.name)), None)
 
 
 def _text_at(path: str, data: str) -> str:
-    """Return the string, number or boolean at a path; a number is spelled as in the job."""
+    """Return the string, number or boolean at a path, as text; a number stays as the job spells it."""
     raw = data
     try:
         for key in path.split("."):
@@ -211,7 +211,7 @@ class _TooLong(Exception):
 
 
 def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
-    """Return whether a whole value matches, within the time limit."""
+    """Return whether the whole of a value matches a pattern; raises JobRefused after the time limit."""
     timing = True
 
     def time_out(_: int, __: object) -> None:
@@ -232,14 +232,14 @@ def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
         signal.signal(signal.SIGVTALRM, before)
 
 
-# Reading a rules file (TOML): unsafe rules are rejected with file, rule and reason.
+# Reading a rules file (TOML). The error for an unsafe rule names the file, the rule and the reason.
 
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Maximum size of a rules file: a thousand times the largest sensible one."""
+"""Maximum bytes of a rules file: about a thousand times those of a typical one."""
 
 RULES_MAX = PATTERNS_MAX
-"""Maximum rules in a file: a worker requests all their names at once."""
+"""Maximum rules in a file: as many patterns as one request for jobs may have."""
 
 SHELLS = frozenset({"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "tcsh", "zsh"})
 """Programs that execute the argument after ``-c`` as a command line."""
@@ -265,7 +265,7 @@ LAUNCHERS = frozenset(
         ),
     }
 )
-"""Programs that execute their first argument, or the one after an option."""
+"""Programs that execute their first argument, or the argument after an option, as a program or as code."""
 
 _CODE_OPTIONS = frozenset({"-c", "-e", "-E", "-r", "--eval", "--execute", "--run"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -425,7 +425,7 @@ def _words(error: ValidationError) -> str:
 
 
 def _rule(content: Any, earlier: set[str]) -> Rule:
-    """Return the rule in a table; raises ValueError (also ValidationError) if it is invalid or unsafe."""
+    """Return the rule in a table of the file; raises ValueError if it is invalid or unsafe."""
     table = _RuleTable.model_validate(content)
     if hidden := earlier & {"*", table.name}:
         raise ValueError(f"name: expected one that the earlier rule {min(hidden)} does not cover")
@@ -483,7 +483,7 @@ def _check_argv(argv: tuple[str, ...], fields: Mapping[str, object]) -> None:
 
 
 def _check_interpreter(program: str, arguments: tuple[str, ...]) -> None:
-    """Reject open arguments that would let a job choose what a shell or an interpreter executes."""
+    """Raise ValueError if open arguments let a job choose what a shell or an interpreter executes."""
     kind = re.sub(r"[0-9.]+$", "", program)
     is_open = [PLACEHOLDER.fullmatch(argument) is not None for argument in arguments]
     if kind not in SHELLS | RELAYS | LAUNCHERS or not any(is_open):

@@ -21,13 +21,13 @@ from bedrockjobs.commands import Heartbeat
 from bedrockjobs.commands.runs import HeartbeatReply
 
 RETRY_S = 2.0
-"""Pause before the next heartbeat after one without an answer."""
+"""Seconds from a heartbeat without an answer until the next one."""
 
 ANSWER_S = 3.0
-"""Time limit for an answer beyond the heartbeat's own wait: a dead connection must not cost the lease."""
+"""Maximum seconds for an answer beyond its wait at the server: a dead connection must not cost a lease."""
 
 GAP_S = 1.0
-"""Minimum interval of heartbeats, however often something changes."""
+"""Minimum seconds between heartbeats, however often something changes."""
 
 
 class LeasedRun(Protocol):
@@ -35,23 +35,23 @@ class LeasedRun(Protocol):
 
     @property
     def leased_id(self) -> int | None:
-        """Return its runID, or None if it has no lease to renew."""
+        """Return the runID, or None if there is no lease to renew."""
 
     @property
     def beat_s(self) -> float:
-        """Return the interval of heartbeats that keeps its lease."""
+        """Return the interval of heartbeats, in seconds, that keeps the lease."""
 
     def renew(self, sent_at: float) -> None:
-        """Restart its lease at a time of the event loop's clock."""
+        """Restart the lease at ``sent_at``, a time of the event loop's clock."""
 
     def suspend(self) -> None:
-        """Suspend its lease: the server does not use leases."""
+        """Stop the lease from expiring: the server does not use leases."""
 
     def stop(self, number: signal.Signals) -> None:
-        """Signal its command on the server's request."""
+        """Signal the command of the run on the server's request."""
 
     def abandon_run(self) -> None:
-        """Kill its command and report nothing: the run is no longer ours."""
+        """Kill the command of the run and report nothing: the run is no longer ours."""
 
 
 class Heartbeats:
@@ -68,11 +68,12 @@ class Heartbeats:
         slots: int | None = None,
         release: str = "",
     ) -> None:
-        """Send heartbeats to a server.
+        """Configure the heartbeats to a server; ``start_sending`` starts them.
 
         ``names`` returns the worker's name patterns; ``on_quiet`` is called with whether the server drains
-        the worker, ``on_left`` when the client moves on from a silent server. ``slots`` is the number of jobs
-        that it runs at once, by default its concurrency. ``release`` is that of its code, if known.
+        the worker, ``on_left`` when the client moves from a silent server to another. ``slots`` is the number
+        of jobs that the worker runs at a time, by default its concurrency; ``release`` is the release of its
+        code, if known.
         """
         self._version = f"{VERSION} {release}".strip()
         self._slots = options.concurrency if slots is None else slots
@@ -90,7 +91,7 @@ class Heartbeats:
         """True if the worker itself decided to take no more jobs."""
 
     def add(self, run: LeasedRun, taken_at: float) -> None:
-        """Renew the lease of a run that was taken at a time of the event loop's clock."""
+        """Renew from now on the lease of a run, taken at ``taken_at`` of the event loop's clock."""
         self._runs.add(run)
         if self._known:
             run.renew(taken_at)
@@ -113,14 +114,14 @@ class Heartbeats:
         self._task = asyncio.get_running_loop().create_task(self._beat())
 
     async def send_last(self) -> None:
-        """Stop, and send one last heartbeat.
+        """Stop, and send a last heartbeat, with which the worker leaves.
 
-        It is sent after the one in flight; in the other order the server would see the worker reconnect.
+        It is sent after the one in flight: in the other order, the server would see a worker that comes back.
         """
         self._leaving.set()
         self._requested_again.set()
         with suppress(ConnectionError, CommandError, TimeoutError):
-            # Time limit for the last heartbeat and for the one in flight.
+            # Maximum seconds for the heartbeat in flight and the last one together.
             async with asyncio.timeout(2.0):
                 if self._task is not None:
                     await self._task
@@ -129,7 +130,7 @@ class Heartbeats:
     async def _beat(self) -> None:
         """Send heartbeats until the worker leaves."""
         loop = asyncio.get_running_loop()
-        wait = False  # the server acknowledges the first heartbeat, and one after a failure, at once
+        wait = False  # the server is to answer the first heartbeat, and the first after a failure, at once
         while not self._leaving.is_set():
             self._requested_again.clear()
             runs = {run.leased_id: run for run in self._runs if run.leased_id is not None}

@@ -12,10 +12,10 @@ from bedrockjobs.commands import JobReply
 
 @dataclass(frozen=True, eq=False)
 class TakenJob:
-    """One job that was taken, and its run."""
+    """One job that was taken, for one run."""
 
     text: str
-    """The job's JSON as received, which preserves the author's numbers and key order in ``data``."""
+    """The job's JSON as received, with numbers and key order in ``data`` as the author wrote them."""
     reply: JobReply
 
     @property
@@ -25,12 +25,12 @@ class TakenJob:
 
     @property
     def run_id(self) -> int | None:
-        """Return the id of this run, which fences its reports."""
+        """Return the id of this run, by which the server refuses reports of an earlier run."""
         return self.reply.run_id
 
     @property
     def before(self) -> tuple[int, int] | None:
-        """Return the part of the encoded text with the results of the jobs before it; None if it has none."""
+        """Return where in the encoded text the results of the jobs before begin and end; None if none."""
         if self.reply.before is None:
             return None
         results = jsontext.members(self.text)["before"]
@@ -44,15 +44,15 @@ def jobs_of(body: bytes) -> list[TakenJob]:
 
 
 def jobs_after(body: bytes) -> list[TakenJob]:
-    """Return the jobs in a reply with ``thenGet`` to several ends; raises ValueError.
+    """Return the jobs in a reply to FinishJobs with ``thenGet``; raises ValueError.
 
-    An older server sends none.
+    There are none from an older server.
     """
     return _jobs_in(body, "[]", "thenGet")
 
 
 def job_after(body: bytes) -> TakenJob | None:
-    """Return the job in a reply with ``thenGet``, or None; raises ValueError.
+    """Return the job in a reply to a report with ``thenGet``, or None; raises ValueError.
 
     An older server sends no body.
     """
@@ -73,7 +73,7 @@ def _jobs_in(body: bytes, missing: str | None, verb: str) -> list[TakenJob]:
 
 
 def _job_of(text: str) -> TakenJob:
-    """Return a job; the run token is removed from its text, as the command gets it in a variable."""
+    """Parse a job; its run token is removed from the text, since the command gets the token in a variable."""
     reply = JobReply.model_validate_json(text)
     return TakenJob(
         text if reply.run_token is None else jsontext.with_members(text, {"runToken": None}), reply

@@ -23,16 +23,16 @@ from bedrockjobs.client import AsyncClient, backoff_s
 from bedrockjobs.commands import Command, Reply
 from bedrockjobs.commands.jobs import RunEnd
 
-# ``thenGet``: fetching the next job of a slot with the report of the previous one, and jobs ahead.
+# ``thenGet``: a report of a run also asks for the next job of its slot, and for jobs to prefetch.
 #
-# It saves the slot a request, and the server a commit.
+# This saves the slot a request, and the server a commit.
 
 
 E = TypeVar("E", bound=RunEnd)
 
 
 class ThenGet:
-    """The fetch of the next job."""
+    """The request for the next job of one slot, sent with the report of its last run."""
 
     def __init__(
         self,
@@ -43,56 +43,56 @@ class ThenGet:
         ahead: Callable[[ThenGet], int] = lambda _: 0,
         start: Callable[[TakenJob], None] = lambda _: None,
     ) -> None:
-        """Request jobs for the patterns that ``names`` returns, if ``is_wanted`` then returns true.
+        """Request a job for the patterns that ``names`` returns, if ``is_wanted`` returns true by then.
 
-        ``on_loop``: the slot is one for async functions. ``ahead`` returns how many jobs to take in addition,
-        each of which is passed to ``start``.
+        ``on_loop``: the slot is one for async functions. ``ahead`` returns how many further jobs to prefetch;
+        each of them is passed to ``start``.
         """
         self.on_loop = on_loop
         self._options, self._names, self._wanted = options, names, is_wanted
         self._wanted_ahead, self._start = ahead, start
         self.has_requested = False
-        """True while an answer with a job may be in flight."""
+        """True while an answer with the next job may be in flight."""
         self.requested_ahead = 0
-        """How many more may be in flight."""
+        """How many prefetched jobs may be in flight in addition."""
         self.job: TakenJob | None = None
-        """The fetched job."""
+        """The next job, once it has arrived."""
 
     @property
     def expects(self) -> int:
-        """Return how many jobs may arrive, or have arrived and are not started."""
+        """Return how many jobs may still arrive, or have arrived and are not started yet."""
         return (self.has_requested or self.job is not None) + self.requested_ahead
 
     def fetch_ahead(self) -> int:
-        """Decide how many jobs to request in addition to those of the slots."""
+        """Decide and return how many jobs to prefetch, in addition to the next jobs of the slots."""
         self.requested_ahead = 0 if pattern_of(self._names()) is None else self._wanted_ahead(self)
         return self.requested_ahead
 
     def fetched_ahead(self, jobs: Iterable[TakenJob]) -> None:
-        """Start the jobs that came in addition."""
+        """Start the prefetched jobs."""
         self.requested_ahead = 0
         for job in jobs:
             self._start(job)
 
     def should_fetch(self) -> bool:
-        """Decide whether the report about to be sent requests a job.
+        """Decide whether the report that is about to be sent requests a job.
 
-        A second request would lose a job that has already arrived, as with an answer that refused the report.
+        Not if a job has arrived already, such as with an answer that refused the report: it would be lost.
         """
         self.has_requested = self.job is None and self._wanted() and pattern_of(self._names()) is not None
         return self.has_requested
 
     @property
     def question(self) -> dict[str, Any]:
-        """Return the parameters of the request."""
+        """Return the parameters that request the job, to be added to a report."""
         return {"then_get": pattern_of(self._names()), **self._options.taker}
 
     def added_to(self, report: E) -> E:
-        """Return the report, with the request added if there is one."""
+        """Return the report, with the request for a job added if one is wanted."""
         return report.model_copy(update=self.question) if self.should_fetch() else report
 
     def answered(self, body: bytes) -> None:
-        """Read the job from an answer; raises ValueError."""
+        """Read the requested job from an answer; raises ValueError."""
         if self.has_requested:
             self.has_requested = False
             self.job = job_after(body)
@@ -105,7 +105,7 @@ class ThenGet:
 
 @lru_cache(maxsize=8)
 def pattern_of(names: tuple[str, ...]) -> str | None:
-    """Return the name patterns as one ``thenGet`` text, or None if that is not possible."""
+    """Return name patterns as the value of ``thenGet``, joined by commas; None if that is not possible."""
     if not names or any("," in name for name in names):
         return None
     if len(names) == 1:
@@ -121,14 +121,14 @@ def pattern_of(names: tuple[str, ...]) -> str | None:
 R = TypeVar("R", bound=Reply)
 
 FAULTS_MAX = 8
-"""Maximum attempts of a command that the server fails at, within about 10 s."""
+"""Maximum attempts of a command that makes the server fail; they take about 10 s."""
 
 
 class ServerLink:
     """The server of a worker: whether it answers and which address is in use; logs changes."""
 
     def __init__(self, client: AsyncClient) -> None:
-        """Reach it through a client, and assume that it answers."""
+        """Reach the server through a client, and assume at first that it answers."""
         self.client = client
         self._there = True
         self._last = client.server
@@ -153,7 +153,8 @@ class ServerLink:
     async def send_until_answered(self, command: Command[R]) -> R:
         """Send an idempotent command until it is answered.
 
-        Raises errors that ``is_final``, and after ``FAULTS_MAX`` in a row those that ``is_fault``.
+        Raises an error for which ``is_final`` is true, and the last of ``FAULTS_MAX`` in a row for which
+        ``is_fault`` is true.
         """
         failures = faults = 0
         while True:
@@ -173,14 +174,14 @@ class ServerLink:
 
 
 async def pause(seconds: float, event: asyncio.Event) -> None:
-    """Pause for some seconds, but only until an event."""
+    """Wait for some seconds, or until an event is set if that is earlier."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
 def is_fault(error: Exception) -> bool:
-    """Return whether the server responds but fails at this command, possibly permanently."""
+    """Return whether the server answered, but failed to execute the command, possibly each time."""
     return isinstance(error, (ServerFault, TimedOut))
 
 
@@ -190,22 +191,22 @@ def is_final(error: Exception) -> TypeGuard[CommandError]:
 
 
 EARLY_S = 1.0
-"""An empty answer within this time did not wait; the next request is then delayed."""
+"""Seconds. An empty answer within this time shows that the server did not wait: then pause."""
 
 
 class Puller:
     """Pulls jobs for the free slots of one worker."""
 
     def __init__(self, server: ServerLink, options: WorkerOptions, *, changed: asyncio.Event) -> None:
-        """Request jobs from a server; ``changed`` ends a wait or a pause."""
+        """Request jobs from a server; setting ``changed`` ends a wait at the server and a pause."""
         self._server, self._options, self._changed = server, options, changed
         self.failures = 0
         """Requests in a row without a usable answer."""
 
     async def pull(self, free: int, names: tuple[str, ...]) -> list[TakenJob]:
-        """Request jobs by name patterns.
+        """Request jobs by name patterns, as many as slots are ``free``.
 
-        Without jobs or an answer, return an empty list after a suitable pause.
+        Without jobs or an answer, returns an empty list after a pause: the caller may ask again at once.
         """
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
@@ -229,19 +230,19 @@ class Puller:
         return jobs
 
 
-# ``--version-watch``: polls for a file that was replaced since the worker started.
+# ``--version-watch``: checks whether a file was replaced since the worker started.
 
 
 FileState = tuple[int, int, int]
-"""Inode, size and ctime in ns: a cheap sign that a file may have changed."""
+"""Inode, size in bytes and time of modification in ns: if all are the same, the content is not read again."""
 
 
 RELEASE_BYTES_MAX = 60
-"""Length of a release in a file: with the worker's version it fits into 100 characters of a heartbeat."""
+"""Maximum bytes of a release in a file: with our version, it fits into 100 characters of a heartbeat."""
 
 
 class VersionWatch:
-    """Detects changed content; touching a file or copying the same content is no change."""
+    """Detects whether the content of a file has changed; a new file with the same content is no change."""
 
     def __init__(self, path: Path) -> None:
         """Watch a file; symbolic links are followed on every check."""
@@ -249,10 +250,10 @@ class VersionWatch:
         self._mark, self._digest = mark_of(path), digest_of(path)
         self._changed = False
         self.release = release_of(path)
-        """What the file said at the start, in a few characters: the release of this worker's code."""
+        """The release of this worker's code, as ``release_of`` read it from the file at the start."""
 
     def changed(self) -> bool:
-        """Return whether the file has changed; stays True. A missing file does not count as changed."""
+        """Return whether the file has ever changed since the start. A missing file is not a changed one."""
         mark = None if self._changed else mark_of(self._path)
         if mark is not None and mark != self._mark:
             digest = digest_of(self._path)
@@ -263,7 +264,7 @@ class VersionWatch:
 
 
 def mark_of(path: Path) -> FileState | None:
-    """Return a file's mark, or None if there is no file."""
+    """Return the ``FileState`` of a file, or None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -290,17 +291,17 @@ def digest_of(path: Path) -> bytes | None:
         return None
 
 
-# ``--max-load``: polls the load, and reduces the number of slots while the machine is busy.
+# ``--max-load``: checks the load average, and reduces the number of slots while the machine is busy.
 
 
 GROW_S = 5.0
-"""Interval after which one more slot is allowed while the load is below the limit."""
+"""Seconds after which one more slot may be used while the load is not above the limit."""
 
 SHRINK_S = 20.0
-"""Minimum interval of halvings: the load is a one-minute average and reacts late."""
+"""Minimum seconds between two halvings of the slots: the load is a one-minute average and reacts late."""
 
 SLOTS_MIN = 1
-"""Slots allowed under any load; otherwise foreign load could stop the work entirely."""
+"""Minimum slots under any load; otherwise load from other programs could stop the work entirely."""
 
 
 def load_per_cpu() -> float:
@@ -309,9 +310,9 @@ def load_per_cpu() -> float:
 
 
 class Throttle:
-    """The number of usable slots: one more every few seconds below the limit, half of them above it.
+    """The number of usable slots: grows by one while the load is within the limit, else is halved.
 
-    It starts with one slot, so that many workers starting on a busy machine do not fill up at once.
+    It starts at one, so that many workers that start on a busy machine do not take many jobs at once.
     """
 
     def __init__(
@@ -332,7 +333,7 @@ class Throttle:
         self._shrunk_at = -SHRINK_S + self._grown_at
 
     def slots(self) -> int:
-        """Return the number of usable slots; cheap."""
+        """Return the number of usable slots; may be called often, since it rarely reads the load."""
         now = self._clock.monotonic()
         if now - self._grown_at < GROW_S:
             return self._slots
@@ -347,5 +348,5 @@ class Throttle:
         return self._slots
 
     def next_s(self) -> float:
-        """Return the seconds until ``slots`` may change."""
+        """Return the seconds until the number of slots may change."""
         return max(0.0, self._grown_at + GROW_S - self._clock.monotonic())

@@ -2,8 +2,8 @@
 
 0 finishes the job; 75 requeues it after its ``backoff``; 100 fails it permanently; 101 snoozes it by the
 delay in the result, which does not count as a failure; 102 fails it and requests a retry, after the delay in
-the result if there is one; 103 returns it for a worker with other code. Any other status fails it, and so
-does an invalid result.
+the result if there is one; 103 returns the job for a worker with another version of the code. Any other
+status, or an invalid result, fails the job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMED_OUT = 124
 """Exit status of a request to a ``url`` that timed out."""
 
 TRY_AGAIN_S = 10
-"""Delay for a job without ``backoff`` whose command requested a retry or could not be started."""
+"""Delay in seconds for a job without ``backoff`` whose command exits with 75 or could not be started."""
 
 Report = FinishJob | RetryJob | FailJob
 
@@ -43,11 +43,11 @@ class CompletedCommand:
     tail: Iterable[str] = ()
     """The last lines of its output."""
     timed_out_s: float | None = None
-    """The timeout that it exceeded."""
+    """The timeout in seconds that the command exceeded, or None."""
     result: str | None = None
-    """The JSON object that it reported as its result; None if there may be a result file."""
+    """The JSON object that a process for functions reported as result; None: look for a result file."""
     failure: str | None = None
-    """Error and traceback of a failed function, if it reported them."""
+    """Error and traceback of a failed function, or None if its process reported none."""
 
     @property
     def exit_code(self) -> int:
@@ -69,14 +69,14 @@ class CompletedCommand:
 
     @property
     def error(self) -> str:
-        """Return the error text of the failed job."""
+        """Return the error that the report of a failure has."""
         if self.failure is not None and self.timed_out_s is None and self.status > 0:
             return shortened(self.failure)
         return shortened("\n".join([self.words, *self.tail]))
 
 
 def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | None) -> Report:
-    """Return the report of a command; without a ``result_file`` there is no result."""
+    """Return the report of an ended command; ``result_file`` None means that there can be no such file."""
     if ended.timed_out_s is not None or (ended.status == TIMED_OUT and job.reply.url is not None):
         return _failed(job, ended, ended.error, timed_out=True)
     try:
@@ -102,7 +102,7 @@ def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | 
             job_id=job.job_id, run_id=job.run_id, returned=True, unfit=ended.error, exit_code=UNFIT
         )
     if ended.status == RETRY:
-        # Retries of a job without a limit of its own whose command requests a retry.
+        # ``retries``: those of a job that sets none itself.
         return FailJob(
             job_id=job.job_id, run_id=job.run_id, exit_code=RETRY, error=ended.error, delay=delay, retries=3
         )
@@ -110,7 +110,7 @@ def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | 
 
 
 def try_again(job: TakenJob, data: str | None = None, exit_code: int | None = None) -> RetryJob:
-    """Return the report that requeues a job after its ``backoff``, whatever its repeat."""
+    """Return the report that requeues a job after its ``backoff``, even if it has a ``repeat``."""
     delay = TRY_AGAIN_S if job.reply.backoff is None else min(job.reply.backoff, DELAY_S_MAX)
     return RetryJob(
         job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True, data=data, exit_code=exit_code
@@ -118,7 +118,7 @@ def try_again(job: TakenJob, data: str | None = None, exit_code: int | None = No
 
 
 def failure_of(path: str | Path) -> str | None:
-    """Return the failure that a function's process left in a file, or None."""
+    """Return the error and traceback that a function's process wrote to a file, or None."""
     try:
         result = json.loads(result_of(path) or "{}")
         error, text = str(result["error"]), str(result["traceback"])
@@ -128,7 +128,7 @@ def failure_of(path: str | Path) -> str | None:
 
 
 def requeued(job: TakenJob) -> RetryJob:
-    """Return the report that returns a job as if it had not been taken."""
+    """Return the report that returns a job to the queue as if it had not been taken."""
     return RetryJob(job_id=job.job_id, run_id=job.run_id, returned=True)
 
 
@@ -148,14 +148,14 @@ def refused(job: TakenJob, error: Exception) -> FailJob:
 
 
 def could_not_start(job: TakenJob, error: str) -> FailJob:
-    """Return the report of a job whose command does not exist or cannot be given its input."""
+    """Return the report that fails a job whose command does not exist or cannot get its input."""
     return FailJob(job_id=job.job_id, run_id=job.run_id, error=shortened(error))
 
 
 def result_of(path: str | Path) -> str | None:
     """Return the JSON object in a result file as text, or None if there is no file.
 
-    Raises ValueError if it is not a regular file: opening a pipe would block, a link could lead anywhere.
+    Raises ValueError for anything but a regular file: a pipe would block, and a link could lead anywhere.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -189,7 +189,7 @@ def _result_of(ended: CompletedCommand, result_file: str | Path | None) -> str |
 
 
 def _delay_of(result: str | None, status: int) -> int | None:
-    """Return the delay that a command requests, or None."""
+    """Return the delay in seconds that a command requests, or None."""
     if status not in (SNOOZE, RETRY):
         return None
     delay = json.loads(result).get("delay") if result else None

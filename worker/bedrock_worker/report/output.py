@@ -1,7 +1,7 @@
 """Sends a run's output lines and progress to the server while the run goes on.
 
-Lines are sent in order, in batches, each exactly once. While the server is away they wait in a bounded queue.
-Of the progress only the latest state counts: a state that is replaced before it could be sent is skipped.
+Lines are sent in order, in batches, each exactly once. While the server cannot be reached, they wait in a
+bounded queue. Of the progress, only the latest state is sent: earlier ones may be skipped.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from bedrockjobs.commands import AppendOutput, UpdateJob
 LINE_BYTES_MAX = 4_096
 """Maximum bytes of a line; the rest is dropped.
 
-Of a longer line that is overwritten with ``\\r``, such as a progress bar, the last state is kept.
+A longer line that overwrites itself after ``\\r``, such as a progress bar, is kept as it was printed last.
 """
 
 CUT = " [cut]"
-"""Marks a truncated line."""
+"""The end of a truncated line."""
 
 
 class LineSplitter:
-    """Splits one stream, which arrives in pieces of any size."""
+    """Splits a stream, which arrives in pieces of any size, into lines of bounded length."""
 
     def __init__(self) -> None:
         self._part = bytearray()
         self._cut = False
         self._long = False
-        """True if the line exceeds the limit, so that only its last state is kept."""
+        """True if the line exceeds the limit, so that only what follows its last ``\\r`` is kept."""
         self._returned = False
-        """True if the next bytes overwrite the line."""
+        """True after a ``\\r``, so that the next bytes overwrite the line."""
 
     def feed(self, data: bytes) -> list[str]:
         """Add bytes and return the completed lines."""
@@ -58,7 +58,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> list[str]:
-        """Return the last line, if it is not terminated."""
+        """Return the incomplete last line, if there is one."""
         return [self._take()] if self._part else []
 
     def _add(self, piece: bytes) -> None:
@@ -88,19 +88,19 @@ class LineSplitter:
 
 
 BATCH_BYTES_MAX = 512 * 1024
-"""Size of one batch, which stays in memory until the server has it."""
+"""Maximum bytes of one batch, which stays in memory until the server has it."""
 
 PROGRESS_PAUSE_S = 1.0
-"""Interval of progress updates: people read no faster, and each is a commit."""
+"""Seconds between progress updates: people read no faster, and each update costs the server a commit."""
 
 PROGRESS = "progress"
 """Name of the stream that carries only progress, in addition to ``out`` and ``err``."""
 
 MEMORY_BYTES_MAX = 131_072
-"""Size of the queued lines of one run kept in memory; further ones go to a file."""
+"""Maximum bytes of the queued lines of one run in memory; further ones go to a file."""
 
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
-"""Size of the queued lines of one run; further ones are dropped and counted."""
+"""Maximum bytes of the queued lines of one run; further ones are dropped and counted."""
 
 _PERCENT = r"[0-9]{1,3}(?:\.[0-9]{1,6})?"
 _PROGRESS_LINE = re.compile(rf"::progress[ \t]+({_PERCENT})(?:[ \t]+(.*?))?[ \t]*::[ \t]*", re.ASCII)
@@ -110,7 +110,7 @@ _PROGRESS = re.compile(rf"({_PERCENT})(?: (.*))?", re.ASCII | re.DOTALL)
 def progress_of(line: str, pattern: re.Pattern[str] = _PROGRESS_LINE) -> str | None:
     """Return the progress in a line as a JSON object, or None if there is none.
 
-    Control characters in its message are escaped, since pages and terminals show it as a fact of the run.
+    Control characters in the message are escaped, since pages and terminals show it outside of the output.
     """
     match = pattern.fullmatch(line)
     if match is None or (percent := float(match[1])) > 100:
@@ -127,19 +127,19 @@ class Line:
     """``out`` or ``err``."""
     text: str
     missing: int = 0
-    """For a notice about dropped lines: their number."""
+    """The number of dropped lines if this line is a notice of them, else 0."""
 
     @property
     def size(self) -> int:
-        """Return the approximate memory that the line uses."""
+        """Return the approximate bytes of memory that the line uses."""
         return len(self.text) + 64  # memory of a short line beyond its text
 
 
 class LineQueue:
-    """Bounded FIFO of output lines: recent ones in memory, the overflow in unnamed files.
+    """Bounded FIFO of output lines: recent lines in memory, older ones in unnamed files.
 
     Two files take turns, one written while the other is read, so that disk space is freed as lines are sent.
-    They vanish with the worker, however it ends. A notice replaces lines that did not fit.
+    The kernel removes both when the worker ends in any way. A notice replaces lines that did not fit.
     """
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class LineQueue:
             self._drop(line, f"{QUEUE_BYTES_MAX >> 20} MiB wait for the server")
         elif (
             self._dropped and self._size > QUEUE_BYTES_MAX // 2
-        ):  # drop one long stretch, not every other line
+        ):  # drop many lines in a row, not every other one
             self._drop(line, self._reason)
         else:
             self.add_notice()
@@ -257,10 +257,10 @@ def _write_all(file: io.FileIO, data: bytes) -> None:
 
 
 class LiveOutput:
-    """Sends the output and the progress of one run."""
+    """Sends the output and the progress of one run to the server."""
 
     def __init__(self, server: ServerLink, job: TakenJob) -> None:
-        """Prepare to send to a server; a job without a run has nowhere to send to."""
+        """Prepare to send to a server; without a runID, nothing can be sent."""
         self._server, self._job = server, job
         self._wants_lines = self._wants_progress = job.run_id is not None
         self._lines = LineQueue()
@@ -293,12 +293,12 @@ class LiveOutput:
         return True
 
     async def finish(self) -> None:
-        """Wait until the server has everything or refuses more, or until ``abandon`` is called."""
+        """Send what is left; wait until the server has all or refuses more, or ``abandon`` is called."""
         self._lines.add_notice()
         self._more.set()
         self._ending.set()
         if tasks := [task for task in (self._line_task, self._progress_task) if task is not None]:
-            await asyncio.wait(tasks)  # the report follows whatever their outcome
+            await asyncio.wait(tasks)  # the report of the run is sent whatever the outcome
 
     def abandon(self) -> None:
         """Stop sending and discard what is left."""
@@ -315,7 +315,7 @@ class LiveOutput:
                 self._progress_task = asyncio.get_running_loop().create_task(self._send_progress())
 
     async def _send_progress(self) -> None:
-        """Send the latest progress until there is none newer."""
+        """Send the latest progress, and then any that has replaced it meanwhile."""
         job = self._job
         while self._progress is not None and self._wants_progress:
             latest, self._progress = self._progress, None
@@ -338,8 +338,8 @@ class LiveOutput:
                     self._more.clear()
                     await self._more.wait()
                 if not full:
-                    # Time to collect lines for one batch; with the request itself, output lags by at most 1
-                    # s.
+                    # Seconds in which lines are collected for one batch: with the request, output is at
+                    # most 1 s late.
                     await pause(0.5, self._ending)
                 batch = self._lines.take(OUTPUT_LINES_PER_APPEND_MAX, BATCH_BYTES_MAX)
                 full = len(self._lines) > 0
@@ -359,7 +359,7 @@ class LiveOutput:
                 expected = _expected_seq(error)
                 if expected is None:
                     raise
-                # The server lost lines that it had acknowledged. Later ones can still be appended.
+                # The server lost lines that it had acknowledged. Later lines can still be appended.
                 event(logging.WARNING, "output lost by the server", run=self._job.run_id, error=error)
                 self._next_seq = expected
                 seq = await self._append(lines)
@@ -386,6 +386,6 @@ class LiveOutput:
 
 
 def _expected_seq(error: WrongState) -> int | None:
-    """Return the line number that the server expects, if the error reports a gap."""
+    """Return the line number that the server expects if the error reports a gap, else None."""
     match = re.search(r"[0-9]+", error.detail) if error.reason == "Gap in output" else None
     return None if match is None else int(match[0])

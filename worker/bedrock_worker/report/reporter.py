@@ -1,7 +1,7 @@
 """Delivery of reports to the server; a result is not lost while the disk is intact.
 
-While the server is unreachable, a report is retried indefinitely. If the server fails at it, it is retried a
-few times, then rarely, and finally given up; its file stays in the outbox.
+While the server is unreachable, a report is retried without end. If the server answers with an internal
+error, it is retried a few times, then rarely, and finally given up; its file stays in the outbox.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from bedrockjobs.base.errors import (
 from bedrockjobs.client import AsyncClient, ConnectionLost, UnreadableAnswer, backoff_s
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, QueryRun, RetryJob
 
-# The outbox: undelivered reports as files, which outlive the worker and are delivered by the next one.
+# The outbox: undelivered reports as files, which outlive the worker; the next worker delivers them.
 #
-# A file is created when the first attempt fails, and removed once the server has accepted or refused the
-# report.
+# A report gets a file when its first attempt fails; the file is removed once the server has accepted or
+# refused the report.
 
 
 FILES_MAX = 1_000
-"""Maximum files in a folder: a server that accepts no report for that long will not accept these either."""
+"""Maximum files in a folder: if the server has refused so many reports, it will not accept more either."""
 
 FILE_BYTES_MAX = 2 * DATA_BYTES_MAX
-"""Maximum size of a file that is read; a report with the largest result fits."""
+"""Maximum bytes of a file that is read; a report with the largest result fits."""
 
 KINDS = {kind.__name__: kind for kind in (FinishJob, RetryJob, FailJob)}
 
@@ -59,7 +59,7 @@ class Kept:
     worker: str
     """The name of the worker that performed the run."""
     servers: tuple[str, ...]
-    """The servers that may receive it; one of them is enough."""
+    """The servers of that worker; any of them may receive the report."""
     report: Report
 
 
@@ -67,12 +67,12 @@ class ReportOutbox:
     """Saved reports of this worker, and of earlier workers with at least one server in common."""
 
     def __init__(self, folder: Path | None, worker: str, servers: Sequence[object]) -> None:
-        """Use a folder, created on demand; None disables saving."""
+        """Use a folder, which is created on demand; with None, nothing is saved."""
         self._folder, self._worker = folder, worker
         self._servers = tuple(sorted(map(str, servers)))
         self._there: set[Path] | None = None
         self._earlier: dict[int | None, tuple[Path, str]] = {}
-        """Paths and worker names of reports by earlier workers, by runID."""
+        """The path and worker name of each report of an earlier worker, by runID."""
         self._prefix = hashlib.sha256(",".join(self._servers).encode()).hexdigest()[:12]
 
     def save(self, report: Report) -> Path | None:
@@ -116,7 +116,7 @@ class ReportOutbox:
     def earlier(self) -> list[Kept]:
         """Return the reports that earlier workers saved for any of our servers.
 
-        Files that are not valid reports of ours are skipped.
+        Files that are no valid reports are skipped.
         """
         if self._folder is None:
             return []
@@ -139,7 +139,7 @@ class ReportOutbox:
 
     @property
     def _files(self) -> set[Path]:
-        """Return the existing files; listed once, since few reports are ever saved."""
+        """Return the existing files of this worker's servers; the folder is listed only once."""
         if self._there is None:
             self._there = set()
             with suppress(OSError):  # the folder does not exist yet, or is not readable
@@ -148,14 +148,14 @@ class ReportOutbox:
         return self._there
 
     def _path(self, report: Report) -> Path | None:
-        if self._folder is None or report.run_id is None:  # without a runID, nothing fences a late report
+        if self._folder is None or report.run_id is None:  # nothing would fence a late report
             return None
         own = self._folder / f"{self._prefix}-{report.run_id}.json"
         return self._earlier.get(report.run_id, (own, ""))[0]
 
 
 def _read_report(path: Path) -> Kept:
-    """Read one file; raises OSError, ValueError, LookupError or CommandError if it is no report of ours."""
+    """Read one file; raises OSError, ValueError, LookupError or CommandError if it is no valid report."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(file.fileno())
@@ -171,22 +171,22 @@ def _read_report(path: Path) -> Kept:
     raise ValueError("expected a report as JSON")
 
 
-# The completion batcher: sends the ends of runs, batched while an earlier request is in flight.
+# The completion batcher: sends the ends of runs, several together while an earlier request is in flight.
 #
 # An end is sent at once if no request is in flight; otherwise it joins the next FinishJobs. An end that is
-# refused in a batch is sent again by itself for its full error. Lost replies are not retried here but by the
-# reporter.
+# refused in a batch is sent again alone, to get its whole error. After a lost reply the reporter retries, not
+# the batcher.
 
 
 BATCH_MAX = 100
-"""Maximum ends in one FinishJobs: far more than arrive at once, few enough not to block the server."""
+"""Maximum ends in one FinishJobs: more than usually wait, and few enough not to block the server."""
 
 DATA_CHARS_MAX = 32_768
-"""Longest result of a batched end; larger ones would delay the others."""
+"""Maximum characters of a result in a batch; an end with a larger one is sent alone and delays no other."""
 
 
 OK = 200
-"""Result code of an accepted end."""
+"""The code of an accepted end in the reply to FinishJobs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,11 +194,11 @@ class _End:
     report: FinishJob
     then: ThenGet | None
     sent: asyncio.Future[bool]
-    """True once the server has accepted it; False if it has to be sent by itself."""
+    """True once the server has accepted the end; False if the end has to be sent alone."""
 
 
 class CompletionBatcher:
-    """Batches the ends of one worker's runs."""
+    """Sends the ends of one worker's runs, several in one request if possible."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -207,7 +207,7 @@ class CompletionBatcher:
         self._together = True
 
     async def send(self, report: Report, then: ThenGet | None) -> None:
-        """Send a report once; ``then`` receives the next job if it requested one.
+        """Send a report once; ``then``, if given, requests and receives the next job.
 
         Raises the server's CommandError, ConnectionError if no answer came, and ValueError if the report was
         accepted but the next job is unreadable.
@@ -270,7 +270,8 @@ class CompletionBatcher:
     async def _send_batch(self, batch: list[_End], first: ThenGet | None, ahead: int) -> None:
         """Send a batch; ends that the server did not accept are left to be sent alone.
 
-        The slots that ask for the same jobs as the ``first`` get some with it, and it gets those ``ahead``.
+        With the reply, slots of the same kind as that of ``first`` get their next jobs, and ``first`` gets
+        ``ahead`` prefetched jobs.
         """
         asking = [
             end.then
@@ -308,7 +309,7 @@ class CompletionBatcher:
                 then.unanswered()
         for end in batch:
             _answer(end, end.report.job_id in taken)
-        if first is not None:  # in the order of the reply, since the slots that asked go on first
+        if first is not None:  # after the jobs of the slots, in the order of the reply
             first.fetched_ahead(fetched_ahead)
 
     def _taken(self, command: FinishJobs, body: bytes) -> set[int]:
@@ -331,20 +332,20 @@ def _answer(end: _End, outcome: bool | Exception) -> None:
 
 
 RESULT_SHOWN_CHARS = 4_096
-"""Length of an undelivered result in the log."""
+"""Maximum characters of an undelivered result in the log."""
 
 LATER_FIRST_S, LATER_MAX_S = 5.0, 60.0
-"""Pauses before retries without a slot: the first, doubled up to the maximum."""
+"""Seconds before a retry of a report whose slot is free again: at first, and at most; doubled each time."""
 
 LATER_TRIES_MAX = 30
-"""Maximum retries without a slot: about half an hour, in which the server can be repaired."""
+"""Maximum retries of such a report: for about half an hour, in which the server can be repaired."""
 
 
 class Reporter:
-    """Delivers reports."""
+    """Delivers the reports of one worker."""
 
     def __init__(self, server: ServerLink, outbox: ReportOutbox) -> None:
-        """Report to a server, and save what is not accepted at once."""
+        """Report to a server, and save reports whose first attempt fails in the outbox."""
         self._server, self._kept = server, outbox
         self._ends = CompletionBatcher(server.client)
 
@@ -362,8 +363,8 @@ class Reporter:
         """Wait for ``after``, then send a report until the server has it; its runID makes repetition safe.
 
         ``then`` requests and receives the next job. A report that is refused permanently is replaced by a
-        failure that says why. Returns the report for ``deliver_later`` if the server fails at it, else None.
-        If cancelled, logs the undelivered report.
+        failure that says why. If the server repeatedly answers with an internal error, returns the report,
+        for ``deliver_later``; otherwise None. If cancelled, logs and saves the undelivered report.
         """
         try:
             if after is not None:
@@ -374,9 +375,9 @@ class Reporter:
             raise
 
     async def deliver_later(self, report: Report, stopping: asyncio.Event) -> bool:
-        """Retry a report that the server fails at, with growing pauses; return whether it was accepted.
+        """Retry, with growing pauses, a report at which the server fails; return whether it was answered.
 
-        Once ``stopping`` is set, there is one last attempt, without a pause.
+        Once ``stopping`` is set, the report is sent one last time, without a pause.
         """
         try:
             for number in range(LATER_TRIES_MAX):
@@ -407,7 +408,7 @@ class Reporter:
                 event(logging.ERROR, "saved report not delivered", file=saved.path, error=error)
 
     async def _is_open(self, saved: Kept) -> bool:
-        """Return whether the server knows the same open run; another database may use the same runID."""
+        """Return whether the server still has the same run open: another database may reuse its runID."""
         report = saved.report
         assert report.run_id is not None
         try:
@@ -421,9 +422,9 @@ class Reporter:
         _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.save(report))
 
     async def _send(self, report: Report, faults_max: int, then: ThenGet | None = None) -> Report | None:
-        """Send a report until it is answered, and after a refusal the failure that replaces it.
+        """Send a report until it is answered; if it is refused, send the failure that replaces it.
 
-        Returns the report after ``faults_max`` server errors in a row, else None.
+        Returns the report after ``faults_max`` internal errors of the server in a row, else None.
         """
         failures = faults = 0
         perhaps_done = False
@@ -434,7 +435,7 @@ class Reporter:
                 _log(logging.ERROR, "no job can be read", report, error=error)
                 _log(logging.INFO, "reported", report)
             except (NotFound, WrongState) as error:
-                # Either an earlier attempt arrived, or the run is no longer ours: nothing is left to report.
+                # An earlier attempt arrived, or the run is no longer ours: nothing is left to report.
                 level = logging.INFO if perhaps_done else logging.WARNING
                 _log(level, "run already over", report, answer=error)
             except (ConnectionError, CommandError) as error:
@@ -473,8 +474,8 @@ class Reporter:
 def failure_instead(report: Report, refusal: CommandError) -> FailJob:
     """Return the report that replaces a permanently refused one.
 
-    If the refused report had a result, the failure is permanent: the same run would have the same result. The
-    report of a failure is sent again without its result.
+    If a report with a result was refused, the failure is permanent: another run would have the same result.
+    A refused FailJob is sent again without its result.
     """
     verb, detail = type(report).__name__, refusal.detail
     if detail.startswith("data:"):  # the command's author knows its result, but not our parameters
