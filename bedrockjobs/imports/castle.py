@@ -23,13 +23,13 @@ _VERBS = ("add", "upd")
 
 
 class _Job(NamedTuple):
-    """A Job struct or an add command, with its location."""
+    """A Job struct or an add command, and where in the text it is."""
 
     number: int
     place: str
     values: dict[str, Any]
     updates: bool = False
-    """Whether it updates an earlier job."""
+    """Whether this job updates an earlier job (an ``upd`` command)."""
 
 
 def parse_castle(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
@@ -43,7 +43,7 @@ def parse_castle(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
 
 
 def _final_jobs(jobs: list[_Job]) -> list[tuple[_Job, _Job | None]]:
-    """Return the final jobs, each with the earlier job that it updates, if any."""
+    """Return the jobs that remain after all updates, each with the earlier job that it updates, if any."""
     jobs_found: list[tuple[_Job, _Job | None]] = []
     places: dict[str, int] = {}
     for job in jobs:

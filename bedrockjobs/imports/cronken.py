@@ -167,8 +167,8 @@ def _with_cronstring(
 def _as_it_ran(arguments: Mapping[str, Any]) -> Schedule:
     """Return the schedule as APScheduler ran it; raises cron.BadSchedule.
 
-    It ignored a number after a name (``feb-12``), and ran no job with the reverse. As a `repeat` of ours both
-    are ranges.
+    APScheduler ignored a number after a name (``feb-12``), and did not run a job with a name after a number
+    (``2-dec``). In a `repeat` here both are ranges.
     """
     for name, value in arguments.items():
         for term in str(value).split(","):
@@ -200,6 +200,6 @@ def _with_command(schedule: ImportedSchedule, job: Mapping[str, Any]) -> Importe
     if ttl > LEASE_S:
         options["lease"] = ttl
     schedule = schedule._replace(options=options)
-    if not lock:  # every server of Cronken runs it
+    if not lock:  # without a lock, every server of Cronken runs it
         options["hosts"] = "all"
     return schedule

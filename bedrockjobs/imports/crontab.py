@@ -39,15 +39,16 @@ from bedrockjobs.schedule.cron.zones import find_zone
 Cron = Literal["debian", "cronie", "supercronic"]
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-"""Macros that both crons support, in lower case."""
+"""Macros that both Debian's cron and cronie support, in lower case."""
 
 NAMES: dict[Cron, str] = {"debian": "Debian's cron", "cronie": "cronie", "supercronic": "supercronic"}
 
 SUPERCRONIC_FIELDS = (7, 6, 5, 1)
-"""Numbers of words that supercronic tries to parse as a schedule, in this order."""
+"""The numbers of words at the beginning of a line that supercronic tries as a schedule, in this order."""
 
 ACCOUNTS = frozenset({"root", "www-data", "nobody", "daemon"})
-"""Users whose names are not commands: if the sixth column has one of them, it is the user column."""
+"""Names of users that are not names of commands: if one of them is in the sixth column, that is the user
+column."""
 
 _BLANKS = re.compile("[ \t]+")
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -71,18 +72,18 @@ _FIELDS = (fields.MINUTE, fields.HOUR, fields.MONTH_DAY, fields.MONTH, fields.WE
 
 @dataclass
 class _Variables:
-    """The variables set by previous lines."""
+    """The variables that previous lines have set."""
 
     zone: str
     shell: str = ""
     jitter: str = ""
     others: dict[str, str] = field(default_factory=dict)
     exports: str = ""
-    """The ``others`` as shell exports."""
+    """The variables in ``others`` as shell commands that export them."""
     of_zone: str = ""
-    """A warning about the time zone, repeated for each following line."""
+    """A warning about the time zone, which each following line gets."""
     once: list[str] = field(default_factory=list)
-    """Warnings for the next line only."""
+    """Warnings that only the next line gets."""
 
 
 def parse_crontab(
@@ -102,7 +103,7 @@ def parse_crontab(
 
 
 def has_users(text: str, file: str = "") -> bool:
-    """Return whether a crontab has a user column, by its path or by the content of that column."""
+    """Return whether a crontab has a user column: by its path, or by the words in its place."""
     path = PurePath(file)
     if path.parent.name == "cron.d" or path.name.endswith(".cron.d") or path.parts[-2:] == ("etc", "crontab"):
         return True
@@ -153,7 +154,7 @@ def _setting(line: str) -> tuple[str, str] | None:
 
 
 def _set(variables: _Variables, name: str, value: str, by: Cron | None, *, empty: bool) -> str:
-    """Set a variable; return an error message if it is refused."""
+    """Set a variable; return an error message if the line is refused, else an empty text."""
     if empty and by == "debian":
         return f'expected {name}="", which is how Debian\'s cron takes an empty value'
     if empty and by is None:
@@ -192,7 +193,7 @@ def _set_zone(variables: _Variables, value: str, by: Cron | None) -> str:
 
 
 def _export(variables: _Variables, name: str, value: str, *, moves: bool = True) -> str:
-    """Set a variable for the following commands; return an error message if it is refused."""
+    """Set a variable for the following commands; return why it is refused, or an empty text."""
     if not _NAME.fullmatch(name):
         return f"variable {name[:40]!r}: expected a name of letters, digits and _, which a shell can export"
     line = f"export {name}={shlex.quote(value)}\n"
@@ -263,7 +264,7 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
 
 
 def _difference(expression: str) -> str:
-    """Return why the meaning of five fields differs between cron and bedrockjobs."""
+    """Return why five fields mean different times in cron and in bedrockjobs."""
     words = expression.split(" ")
     if any(word.startswith("*") != ("*" in word.split(",")) for word in (words[2], words[4])):
         return "cron requires both day fields to match if one begins with *, otherwise only one of them"
@@ -307,7 +308,7 @@ def meaning(expression: str, by: Cron | None = None) -> tuple[Schedule, tuple[st
 
 
 def _schedule(expression: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
-    """Return the schedule of five fields as one cron interprets them, and notes on surprises."""
+    """Return the schedule of five fields as the given cron interprets them, and notes on surprises."""
     words = expression.split(" ")
     if len(words) != len(_FIELDS):
         raise cron.BadSchedule("expression", expression, "five fields")
@@ -402,7 +403,7 @@ def _bits(values: Iterable[int]) -> int:
 
 
 def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[ImportedSchedule]:
-    """Parse the whole file first: a variable also applies to previous lines."""
+    """Read all variables before any schedule: a variable also applies to previous lines."""
     variables = _Variables(zone)
     schedules: list[ImportedSchedule] = []
     entries: list[tuple[str, str]] = []

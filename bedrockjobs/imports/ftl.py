@@ -38,10 +38,10 @@ class Token(NamedTuple):
 
     kind: TokenKind
     text: str
-    """The source text; for a string its value; empty for a block comment."""
+    """The source text of the token; for a string its value; empty for a block comment."""
     line: int
     first: bool = False
-    """Whether it is the first token in its line."""
+    """Whether the token is the first one in its line."""
 
 
 _PIECE = r"""(?P<blank>[ \t\r\f]+)
@@ -99,7 +99,10 @@ def source_tokens(text: str, language: Language) -> list[Token]:
 
 
 class _CodeScanner:
-    """Tokenizes in one pass. Kotlin strings may contain code with strings, so it keeps a stack."""
+    """Tokenizes a source file in one pass.
+
+    Kotlin strings may contain code with strings, so the scanner keeps a stack of open strings.
+    """
 
     def __init__(self, text: str, language: Language) -> None:
         self._text = text
@@ -256,10 +259,10 @@ INJECTED = (
     "Egress",
     "Lease",
 )
-"""Suffixes of types that FTL injects."""
+"""Suffixes of the names of types that FTL injects."""
 
 REQUESTS = ("Req", "Request", "Input", "Payload", "Event", "Message", "Body", "Params", "Args")
-"""Suffixes of request types."""
+"""Suffixes of the names of types of requests."""
 
 PLAIN = frozenset(
     {
@@ -308,7 +311,7 @@ PLAIN = frozenset(
         "void",
     }
 )
-"""Types that only a request can have, in lower case."""
+"""Types that only a request can have, in lower case; FTL injects none of them."""
 
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _ANGLES = {**_OPENING, "<": ">"}
@@ -316,10 +319,10 @@ _ANGLES = {**_OPENING, "<": ">"}
 
 @dataclass(frozen=True)
 class Verb:
-    """A directive with its function."""
+    """A directive or an annotation with a schedule, and the function that it belongs to."""
 
     line: int
-    """The line of the directive."""
+    """The line of the directive; the first line is 1."""
     directives: str
     name: str = ""
     """The name in FTL's schema; empty if no function was found."""
@@ -331,9 +334,9 @@ class Parameter(NamedTuple):
     """A parameter of a function."""
 
     type: str
-    """The last word of its type's name, or empty."""
+    """The last word of the name of the parameter's type, or empty."""
     injected: bool = False
-    """Whether the source marks it as injected."""
+    """Whether the source marks the parameter as injected."""
 
 
 class Tokens:
@@ -429,7 +432,7 @@ def last_word(tokens: list[Token]) -> str:
 
 
 def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, ...] = ()) -> list[Verb]:
-    """Return the directives of one function with its name and problems; only one is allowed."""
+    """Return the directives of one function with its name and problems; more than one are refused."""
     lines = " and ".join(f"line {one.line}" for one in directives[:PLACES_SHOWN_MAX])
     if len(directives) > 1:
         return [
@@ -440,10 +443,10 @@ def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, 
 
 
 def check_parameters(parameters: list[Parameter]) -> tuple[str, tuple[str, ...]]:
-    """Return why a cron verb cannot have these parameters, and warnings for assumed injections.
+    """Return why a cron verb cannot have these parameters, and a warning for each that FTL may inject.
 
-    Types of other files are unknown. A cron verb that FTL accepts has no request, so an unknown type must be
-    an injected topic, client or the like.
+    Types that are declared in other files are unknown. A cron verb that FTL accepts has no request, so an
+    unknown type must be an injected topic, client or the like.
     """
     guessed = []
     for parameter in parameters:
@@ -465,7 +468,7 @@ _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
 
 
 def read_go(tokens: list[Token]) -> tuple[str, list[Verb]]:
-    """Return the package and the directives with their functions."""
+    """Return the name of the package, and its directives with their functions."""
     reader = _GoReader(Tokens(tokens), _types(tokens))
     reader.parse()
     return reader.package, reader.verbs
@@ -484,7 +487,7 @@ class _GoReader:
         self.verbs: list[Verb] = []
         self._tokens = tokens
         self._pending: list[Verb] = []
-        """Directives of the current comment."""
+        """Directives in the current comment, whose function is not known yet."""
 
     def parse(self) -> None:
         tokens, depth = self._tokens, 0
@@ -643,7 +646,7 @@ _ARGUMENT = 'expected @Cron("0 0 * * *"), with one text'
 
 
 def read_jvm(tokens: list[Token], language: Language) -> tuple[str, list[Verb]]:
-    """Return the module and the annotations with their functions."""
+    """Return the name of the module, and its annotations with their functions."""
     passed = Tokens([token for token in tokens if token.kind not in ("comment", "newline")])
     reader = _Java(passed) if language == "java" else _JVMReader(passed)
     reader.parse()
@@ -656,7 +659,7 @@ class _JVMReader:
         self.verbs: list[Verb] = []
         self._tokens = tokens
         self._names = {FULL_NAME, "Cron"}
-        """Names of the annotation in this file, including import aliases."""
+        """Names of the annotation ``@Cron`` in this file, including import aliases."""
         self._pending: list[Verb] = []
 
     def parse(self) -> None:
@@ -825,7 +828,8 @@ def _expression(arguments: list[Token] | None) -> tuple[str, str]:
 
 
 OPTIONS = {"run_timeout": "5m", "grace": "1m"}
-"""FTL ends a call after 5 minutes, and releases the job 1 minute later in any case."""
+"""Options of an imported job: FTL ends a call after 5 minutes, and releases the job 1 minute later in any
+case."""
 
 FORMS = "five to seven fields of numbers, * , - and /, a duration such as 30s, or a weekday such as Mon"
 
@@ -833,7 +837,7 @@ CHECKED_FROM = datetime(2020, 1, 1)
 """FTL refuses expressions without a tick after this date."""
 
 YEAR_MIN = 1_000
-"""Smallest number in a sixth field that FTL interprets as a year."""
+"""Minimum number in a sixth field that FTL interprets as a year."""
 
 _FTL_PIECE = re.compile(
     r"\s+|(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[*,/-])", re.ASCII

@@ -27,12 +27,13 @@ MACROS = {
     "@daily": "0 0 0 * * * *",
     "@hourly": "0 0 * * * * *",
 }
-"""Names that stand for fields, in lower case only; they are replaced anywhere in an expression."""
+"""Macros and the fields for which they stand, in lower case only; the library replaces them anywhere in an
+expression."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """The differences between the original library and its forks."""
+    """A variant of the library, by its differences: the original or one of its forks."""
 
     name: str
     month_zeros: bool = True
@@ -49,7 +50,7 @@ SUPERCRONIC = Library("supercronic", strict=True)
 
 
 class NeverFires(cron.BadSchedule):
-    """The library accepts the expression, but never fires it or fails."""
+    """An expression that the library accepts, but never fires, or fails on when it looks for a tick."""
 
 
 class Reading(NamedTuple):
@@ -57,17 +58,17 @@ class Reading(NamedTuple):
 
     schedule: Schedule
     expression: str
-    """The equivalent expression."""
+    """The equivalent expression in bedrockjobs."""
     notes: tuple[str, ...] = ()
-    """Notes on surprising interpretations."""
+    """Notes on interpretations that may surprise."""
 
 
 class _Kind(NamedTuple):
-    """The library's description of a field."""
+    """A field as the library defines it."""
 
     field: CronField
     value: str
-    """The pattern of one value."""
+    """The regular expression of one value."""
     low: int
     high: int
 
@@ -112,7 +113,7 @@ def parse_gorhill(text: str, library: Library = GORHILL) -> Reading:
 
 
 def written(reading: Reading) -> Reading:
-    """Return the reading with an equivalent expression; raises BadSchedule if there is none."""
+    """Return the reading with an expression that is equivalent here; raises BadSchedule if none is."""
     schedule, text, notes = reading
     try:
         return Reading(schedule, kept_or_rewritten(text, schedule), notes)
@@ -164,16 +165,16 @@ _KINDS = (_SECOND, _MINUTE, _HOUR, _MONTH_DAY, _MONTH, _WEEK_DAY, _YEAR)
 
 
 class _Term(NamedTuple):
-    """One entry of a field's list."""
+    """One entry of the list of values in a field."""
 
     text: str
     values: frozenset[int] | None
-    """None for a form that is only valid in a day field, or invalid."""
+    """The values; None for a form that is only valid in a day field, or an invalid form."""
     open: bool = False
 
 
 class _FieldParser:
-    """Parses one field, and collects notes."""
+    """Parses one field as the library does, and collects notes."""
 
     def __init__(self, library: Library, kind: _Kind) -> None:
         self.notes: list[str] = []
@@ -301,7 +302,7 @@ class _FieldParser:
 
 
 def bits_of(values: Iterable[int]) -> int:
-    """Return a set of numbers as bits."""
+    """Return a set of numbers as an integer in which these bits are set."""
     bits = 0
     for value in values:
         bits |= 1 << value

@@ -43,7 +43,7 @@ NAME_MAX = 60
 """Maximum length of a derived name."""
 
 WORDS_MAX = 3
-"""Maximum words in a name: a program and its subcommands, as in ``restic-backup``."""
+"""Maximum number of words in a name: a program and its subcommands, as in ``restic-backup``."""
 
 WRAPPERS = frozenset(
     {
@@ -137,22 +137,23 @@ def _base(word: str) -> str:
 
 
 READ_MAX = 1_024
-"""Cached parsed expressions: a large file repeats a few, and each takes almost a millisecond."""
+"""Maximum number of parsed expressions in the cache: a large file repeats a few, and each takes almost a
+millisecond."""
 
 _EVERY_WEEKDAY = 0x7F
 _WEEKS_OF_MONTH = [sum(1 << day for day in range(7 * n + 1, min(7 * n + 8, 32))) for n in range(5)]
-"""Days 1-7, 8-14, ... : on which the first, second, ... occurrence of a weekday falls."""
+"""Sets of days (1-7, 8-14, ...) on which the first, second, ... occurrence of a weekday in a month falls."""
 
 _NAMES = [name[:3].upper() for name in (*WEEKDAY_NAMES[1:], WEEKDAY_NAMES[0])]
 
 _MONTHS = list(
     {monthrange(year, month): (year, month) for year in range(1970, 1998) for month in range(1, 13)}.values()
 )
-"""All kinds of months: by the weekday of the first day, and the length."""
+"""A (year, month) for each kind of month: for each weekday of the first day and each length."""
 
 
 class NoExpression(ValueError):
-    """There is no equivalent expression; the message says why."""
+    """No expression here is equivalent; the message says what cannot be expressed."""
 
 
 def same_schedule(one: Schedule, other: Schedule) -> bool:
@@ -177,7 +178,7 @@ def same_schedule(one: Schedule, other: Schedule) -> bool:
 
 
 def here(field: CronField, term: str) -> frozenset[int] | None:
-    """Return the values of a term by our rules, with Sunday as 0; None if it is invalid."""
+    """Return the values of a term by the rules of bedrockjobs, with Sunday as 0; None if it is invalid."""
     try:
         return members_of(field, term)
     except cron.BadSchedule:
@@ -199,7 +200,7 @@ def kept_or_rewritten(text: str, schedule: Schedule) -> str:
 
 
 def expression_for(schedule: Schedule) -> str:
-    """Return an equivalent expression without a zone; raises NoExpression if there is none."""
+    """Return the expression here for a schedule, without a zone; raises NoExpression if there is none."""
     if not schedule.years:
         return "@never"
     if schedule.start is not None or schedule.end is not None:
@@ -224,12 +225,12 @@ def expression_for(schedule: Schedule) -> str:
 
 
 def _has_year(field: str) -> bool:
-    """Return whether a last field would be interpreted as a year; ``*/2`` would not."""
+    """Return whether the last field would be interpreted as a year here; ``*/2`` would not."""
     return not field.startswith("*")
 
 
 def _days(rule: DayRule) -> tuple[str, str]:
-    """Return the two day fields; by our rule, a day matches either if both are restricted."""
+    """Return both day fields. By the rule here, a day has to match only one if both are restricted."""
     if rule.weeks:
         raise NoExpression("a week of the year (week)")
     month_day, week_day = rule.month_day, rule.week_day
@@ -258,7 +259,7 @@ def _union(one: DayField, other: DayField) -> DayField:
 
 
 def _both(month_day: DayField, week_day: DayField) -> DayField:
-    """Return the days that match both fields, expressed as the nth weekdays of a month."""
+    """Return the days that match both fields, as the nth weekdays of a month; raises NoExpression."""
     plain = not (month_day.nearest or month_day.last or month_day.last_workday or month_day.weekdays)
     weeks = [n for n, days in enumerate(_WEEKS_OF_MONTH, 1) if month_day.days & days == days]
     whole = sum(_WEEKS_OF_MONTH[n - 1] for n in weeks) == month_day.days
@@ -288,7 +289,7 @@ def _day_fields(field: DayField) -> tuple[str, str]:
 
 
 def _set(values: int, low: int, high: int, star: str = "*") -> str:
-    """Return one field; ``star`` is empty if a ``*`` would change the behaviour at clock changes."""
+    """Return a set as a field; ``star`` is empty if a ``*`` would change what clock changes do."""
     members = _members(values, high)
     star = star or f"{low}-{high}"
     step = members[1] - members[0] if len(members) > 1 else 0
@@ -309,10 +310,10 @@ def _members(values: int, high: int) -> list[int]:
 
 
 PLACES_SHOWN_MAX = 5
-"""Locations of one name shown in a message."""
+"""Maximum number of locations of one name that a message shows."""
 
 QUOTED_CHARS_MAX = 40
-"""Characters of a file shown in a message."""
+"""Maximum characters from a file that a message shows."""
 
 
 class Unreadable(ValueError):
@@ -320,7 +321,7 @@ class Unreadable(ValueError):
 
 
 class Refused(ValueError):
-    """A definition is invalid or has no counterpart here; the message says why, the others are imported."""
+    """A definition is invalid or has no counterpart here; the message says why. Others are imported."""
 
 
 class ImportedSchedule(NamedTuple):
@@ -328,22 +329,23 @@ class ImportedSchedule(NamedTuple):
 
     name: str
     place: str
-    """Its location: ``line 3``, ``job noop``."""
+    """Where the definition is: ``line 3``, ``job noop``."""
     source_text: str
-    """Its original schedule."""
+    """The schedule as the other system writes it."""
     expression: str = ""
-    """Its cron expression here; empty if it is refused or repeats after the end of a run."""
+    """The equivalent cron expression here; empty if the definition is refused or repeats after the end of a
+    run."""
     zone: str = "UTC"
     old: Schedule | None = None
-    """The original schedule, parsed, in ``zone``; None if it has no ticks."""
+    """The original schedule, parsed, with times in ``zone``; None if it has no ticks."""
     repeat_after: str = ""
-    """Instead of ``expression``: a repeat after the end of a run, ``FINISHED, +10 SECONDS``."""
+    """The repeat after the end of a run, if that is its schedule: ``FINISHED, +10 SECONDS``."""
     options: Mapping[str, Any] = MappingProxyType({})
     """Job options, by their names in a definitions file."""
     paused: bool = False
     warnings: tuple[str, ...] = ()
     refused: str = ""
-    """Why it cannot be imported; empty if it can."""
+    """Why the definition cannot be imported; empty if it can."""
 
     @property
     def repeat(self) -> str:
@@ -354,28 +356,28 @@ class ImportedSchedule(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Return whether it fires at different times here."""
+        """Return whether the imported schedule fires at different times here than in the other system."""
         if self.old is None or not self.expression or self.refused:
             return False
         return not same_schedule(self.old, cron.parse(self.expression))
 
     def old_times(self, after: datetime, count: int) -> list[datetime]:
-        """Return its next ticks in the other system, in UTC."""
+        """Return the next ticks in the other system, in UTC."""
         return _times(self.old, self.zone, after, count)
 
     def our_times(self, after: datetime, count: int) -> list[datetime]:
-        """Return its next ticks here, in UTC."""
+        """Return the next ticks here, in UTC."""
         if not self.expression or self.refused:
             return []
         return _times(cron.parse(self.expression), self.zone, after, count)
 
     def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> ImportedSchedule:
-        """Return it with the old schedule, an equivalent expression, and a warning for each difference."""
+        """Return a copy with the old schedule, an equivalent expression, and a warning for each note."""
         changed = self._replace(old=old, expression=expression)
         return changed.with_warning(*(f"{note}; written so" for note in notes))
 
     def with_warning(self, *warnings: str) -> ImportedSchedule:
-        """Return it with additional warnings."""
+        """Return a copy with additional warnings."""
         return self._replace(warnings=(*self.warnings, *warnings))
 
 
@@ -410,7 +412,7 @@ def shortened(text: str) -> str:
 
 
 def once(schedules: list[ImportedSchedule]) -> list[ImportedSchedule]:
-    """Refuse definitions with the same name, listing their locations."""
+    """Refuse all definitions whose name occurs more than once, with the locations of the name."""
     places: dict[str, list[str]] = {}
     for entry in schedules:
         places.setdefault(entry.name, []).append(entry.place)

@@ -19,7 +19,7 @@ _PIECES = re.compile(r'"(?:[^"\\]|\\.)*+"|(?P<digits>[0-9]+)')
 
 
 class Item(NamedTuple):
-    """A value with its line and its key; the key is empty in a list."""
+    """A value with its line and its key in an object; the key is empty in a list."""
 
     key: str
     value: Any
@@ -50,8 +50,8 @@ def members(text: str) -> Iterator[Item]:
 def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Position]]]:
     """Parse a JSON text and locate the entries of its lists; raises ValueError.
 
-    ``lists`` are the members of the top-level object whose entries are located. If the top level is itself a
-    list, its entries are located under the first of these keys.
+    ``lists`` names the members of the top-level object whose entries are located. If the top level is a list
+    itself, its entries are located under the first of these names.
     """
     check_depth(text)
     reader = _JSONParser(text)
@@ -62,7 +62,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
 
 
 def values(text: str) -> Iterator[Item]:
-    """Yield concatenated values, and the items of top-level lists; raises ValueError."""
+    """Yield the values that follow each other in a text, of lists their items; raises ValueError."""
     check_depth(text)
     reader = _JSONParser(text)
     while not reader.ended:
@@ -123,7 +123,7 @@ class _JSONParser:
         return self.line + self._text.count("\n", self._at, next(ends))
 
     def items(self, closing: str, *, keys: bool, read: Callable[[str], Any] | None = None) -> Iterator[Item]:
-        """Yield items up to ``closing``; ``read`` parses the value of a key."""
+        """Yield items up to the character ``closing``; ``read`` parses the value that belongs to a key."""
         if self.took(closing):
             return
         while True:
@@ -158,7 +158,7 @@ class _JSONParser:
         return self._object(member)[0], places
 
     def _entries(self, places: list[Position]) -> Any:
-        """Parse a list or an object of entries, and record the place of each."""
+        """Parse a list or an object of entries, and record the line of each entry."""
 
         def entry(_: str) -> Any:
             if not self._text.startswith("{", self._at):

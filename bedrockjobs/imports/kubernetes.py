@@ -32,13 +32,14 @@ RETRIES = 6
 """Retries of a Job whose manifest does not say ``backoffLimit``."""
 
 BACKOFF = {"backoff": "10s", "max_backoff": "6m"}
-"""Delays between the attempts of a Job."""
+"""Options for the delays between the attempts of a Job."""
 
 KEPT = {"successfulJobsHistoryLimit": "keep_success", "failedJobsHistoryLimit": "keep_fail"}
-"""Keys for how many runs are kept, and our options."""
+"""Keys for the number of runs that are kept, and the equivalent options here."""
 
 EXPANDED_CHARS_MAX = 100_000
-"""Longest text after its variables are replaced: each one can double the text of the one before it."""
+"""Maximum characters of a text after its variables are replaced: each one can double the text of the one
+before it."""
 
 _VARIABLE = re.compile(r"\$(\$|\(([-._A-Za-z0-9]+)\))")
 _SILENT = frozenset({"apiVersion", "kind", "metadata", "status"})
@@ -46,7 +47,7 @@ _SILENT = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
 class _Part:
-    """A mapping of a manifest that keeps count of the keys that were used."""
+    """A mapping of a manifest, which records the keys that were read from it."""
 
     def __init__(self, item: yaml_items.Located, name: str = "") -> None:
         if not isinstance(item.value, dict):
@@ -54,7 +55,7 @@ class _Part:
         self.line, self._name, self._left = item.line, name, dict(item.value)
 
     def take(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """Return the plain value of a key, or None; raises Refused if it has another type."""
+        """Return the plain value of a key, None if it is missing; raises Refused for another type."""
         item = self._left.pop(key, None)
         if item is None or item.value is None:
             return None
@@ -66,7 +67,7 @@ class _Part:
         return value
 
     def part(self, key: str) -> _Part:
-        """Return the mapping of a key; raises Refused if there is none."""
+        """Return the mapping that is the value of a key; raises Refused if there is none."""
         if key not in self._left:
             raise Refused(f"{self._at(key)}: it is missing from line {self.line} on")
         return _Part(self._left.pop(key), self._at(key))
@@ -81,7 +82,7 @@ class _Part:
         return item.value
 
     def unused(self, *silent: str) -> list[str]:
-        """Return a warning for each key that was not taken."""
+        """Return a warning for each key that was not read, except ``silent`` ones and ``_SILENT``."""
         return [
             f"line {item.line}: {self._at(key)} is left out"
             for key, item in self._left.items()
@@ -207,10 +208,10 @@ class _Field(NamedTuple):
     """A field as robfig/cron reads it."""
 
     text: str
-    """The same values in our words, unless a term of it needs others."""
+    """The same values as a term here, unless one of them has to be written differently."""
     values: set[int]
     open: bool
-    """Whether a term is ``*`` without a step, which leaves a day field to the other one."""
+    """Whether a term is ``*`` without a step: a day then has to match only the other day field."""
     notes: list[str]
 
 
@@ -247,7 +248,7 @@ _FIELDS = (MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY)
 _HIGHEST = (59, 23, 31, 12, 6)
 """The highest value of each field; a week ends with Saturday."""
 _NAME_CHARS = 3
-"""Characters of each name, such as ``mon``."""
+"""Number of characters of a name, such as ``mon``."""
 _WHOLE = re.compile(r"\+?0*([0-9]{1,18})", re.ASCII)
 
 
@@ -260,7 +261,7 @@ def _field(field: CronField, high: int, text: str) -> _Field:
         body, slash, step_text = term.partition("/")
         first_text, *others = body.split("-")
         step = _whole(field, step_text, term) if slash else 1
-        if first_text in ("*", "?"):  # whatever follows
+        if first_text in ("*", "?"):  # whatever follows the * or ?
             first, last = field.low, high
             if others:
                 read.notes.append(f"{field.name} {term}: Kubernetes reads {body} as *")
@@ -302,7 +303,7 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
     words, arguments = container.take("command", list) or [], container.take("args", list) or []
     variables: dict[str, str] = {}
     elsewhere: set[str] = set()
-    """Variables whose values the manifest does not have."""
+    """Variables whose values come from elsewhere, not from the manifest."""
     warnings: list[str] = []
     for item in container.items("env"):
         variable = _Part(item, "env")
@@ -337,7 +338,7 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
 
 
 def _unset(text: str, names: set[str]) -> str:
-    """Return the first of some variables to which a text refers, or an empty text."""
+    """Return the first of these variables to which a text refers, or an empty text."""
     return next((match[2] for match in _VARIABLE.finditer(text) if match[2] in names), "")
 
 

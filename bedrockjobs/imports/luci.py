@@ -29,21 +29,21 @@ _BITS = {"int32": 31, "int64": 63}
 
 @dataclass(frozen=True)
 class FieldKind:
-    """The type of a field."""
+    """The type of a field, of which one attribute says the kind: a scalar, an enumeration or a message."""
 
     scalar: Scalar | None = None
     names: tuple[str, ...] = ()
-    """The values of an enumeration."""
+    """The values of the field if it is an enumeration."""
     fields: Mapping[str, FieldKind] | None = None
-    """The fields of a message."""
+    """The types of the fields by name if it is a message."""
     repeated: bool = False
     anything: bool = False
-    """Whether it is a message with unknown fields."""
+    """Whether the field is a message whose fields are not checked."""
 
 
 @dataclass
 class Block:
-    """A message that matches its type."""
+    """A message that was found to match its type."""
 
     line: int
     values: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Block:
 
 
 class Mismatch(ValueError):
-    """A message does not match its type; the text has the line and the expected value."""
+    """A message does not match its type; the text has the line and what was expected."""
 
 
 TEXT, BOOL, INT32, INT64, FLOAT = (
@@ -104,7 +104,8 @@ TASKS = {
     "swarming_task": ANYTHING,
     "dm": ANYTHING,
 }
-"""Tasks of jobs, including those of old files; Swarming and DM are known by name only."""
+"""The kinds of tasks of jobs, including those of old files; the fields of Swarming and DM tasks are not
+known."""
 
 JOB_TASKS = {name: kind for name, kind in TASKS.items() if name != "gitiles"}
 
@@ -185,16 +186,16 @@ DELAY_S_MAX = 99_999_999
 """Maximum seconds between two runs: eight digits in a repeat."""
 
 FETCH_TIMEOUT_S = 60
-"""LUCI's default timeout of a fetch, which equals ours."""
+"""LUCI's default timeout of a fetch in seconds, which equals the default here."""
 
 FETCH_TIMEOUT_S_MAX = 480
-"""LUCI's maximum timeout of a fetch."""
+"""LUCI's maximum timeout of a fetch in seconds."""
 
 LOG_BASE_MIN = 1.0001
-"""LUCI's minimum base for logarithmic batching."""
+"""LUCI's minimum of the base for logarithmic batching."""
 
 DEFAULTS = {"job": "triggered", "trigger": "with 30s interval"}
-"""Default schedules, by the name of the block."""
+"""The schedule of a block that has none, by the name of the block."""
 
 _ID = re.compile(r"[0-9A-Za-z_\-. )(]{1,100}")
 _REALM = re.compile(r"[a-z0-9_.\-/]{1,400}|@root|@legacy")
@@ -210,7 +211,7 @@ _DEFAULT_TAGS = ("scheduler_invocation_id", "scheduler_job_id", "user_agent")
 
 
 class _InvalidBlock(ValueError):
-    """A definition is invalid; the others are still imported."""
+    """A block is invalid; other blocks are still imported."""
 
 
 def parse_luci(text: str) -> list[ImportedSchedule]:
@@ -231,7 +232,7 @@ def parse_luci(text: str) -> list[ImportedSchedule]:
 
 
 def _enabled(fields: Message) -> str:
-    """Return the id of a block that is not disabled, which triggers may refer to."""
+    """Return the id of a block, to which triggers may refer; empty if the block is disabled."""
     values = {name: value for name, value, _ in fields}
     return "" if values.get("disabled") in ("true", "True", "t", 1) else str(values.get("id", ""))
 

@@ -20,7 +20,7 @@ from bedrockjobs.schedule.cron.zones import find_zone
 
 RUNNER = ("bin/rails", "runner")
 TASK_KEYS = frozenset({"class", "command", "schedule"})
-"""Keys by which a mapping is a task, and not the tasks of an environment."""
+"""Keys by which a mapping is recognized as a task, and not as the tasks of an environment."""
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -33,7 +33,7 @@ EVERY = {
     "year": "0 0 1 1 *",
 }
 STEPS = {"second": (59, "*/{} * * * * *"), "minute": (59, "*/{} * * * *"), "hour": (23, "0 */{} * * *")}
-"""Units that can be repeated, with the largest number and the expression."""
+"""Units that can be repeated, with the largest number of them and the expression for it."""
 
 _CONSTANT = re.compile(r"(?:::)?[A-Z]\w*(?:::[A-Z]\w*)*")
 _SYMBOL = re.compile(r"[a-z_]\w*", re.ASCII)
@@ -72,7 +72,7 @@ def parse_solid_queue(
 
 
 def _tasks(document: Located, environment: str) -> dict[str, Located]:
-    """Return the tasks: those of an environment, or of the file itself."""
+    """Return the tasks of an environment, or those of the file itself if it has no environments."""
     if document.value is None:
         return {}
     if not isinstance(document.value, dict):
@@ -116,7 +116,7 @@ def _schedule(name: str, item: Located, zone: str) -> ImportedSchedule:
 
 
 def _program(keys: dict[str, Any]) -> str:
-    """Take what a task does from its keys, and return it as Ruby; raises ValueError."""
+    """Take the keys of a task that say what it does, and return that as Ruby; raises ValueError."""
     kind, command = keys.pop("class", None), keys.pop("command", None)
     if command is not None and kind is None:
         if not isinstance(command, str):
@@ -161,7 +161,7 @@ def _members(values: dict[str, Any]) -> str:
 
 
 def expression_of(said: str) -> tuple[str, str]:
-    """Return the expression here of a task's schedule, and its zone if it names one; raises BadSchedule."""
+    """Return the expression for a schedule, and the zone if the schedule names one; raises BadSchedule."""
     zone = ""
     if zoned := _ZONE.fullmatch(said):
         said, zone = zoned["rest"], zoned["zone"]

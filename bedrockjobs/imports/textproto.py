@@ -14,7 +14,7 @@ from bedrockjobs.base.jsontext import NumberTooLong, whole_number
 from bedrockjobs.imports.imported import Unreadable, check_size, shortened
 
 DEPTH_MAX = 32
-"""Maximum nesting of messages: LUCI's have four levels, and the parser is recursive."""
+"""Maximum nesting of messages: those of LUCI have four levels, and the parser is recursive."""
 
 
 class Word(str):
@@ -45,7 +45,7 @@ _WORD = re.compile(
     )|.+)""",
     re.VERBOSE | re.DOTALL,
 )
-"""A token after whitespace; invalid text matches to the end, so that no text is scanned twice."""
+"""Matches a token after blanks; an invalid one matches to the end, so that no text is scanned twice."""
 _KINDS = {
     **dict.fromkeys(" \t\r\n#", "blank"),
     **dict.fromkeys(":{}<>],;", "mark"),
@@ -121,7 +121,7 @@ class _TextprotoParser:
         self._next()
 
     def _next(self) -> None:
-        """Read the next token; after the last one there is an end token."""
+        """Read the next token; after the last one, that is an end token."""
         for word in self._words:
             kind = _KINDS.get(word[:1], "")
             if kind == "blank":
@@ -204,7 +204,7 @@ class _TextprotoParser:
         raise self._unexpected("a value")
 
     def _texts(self) -> str:
-        """Parse adjacent string literals as one string."""
+        """Parse adjacent string literals, which are one string, and return it."""
         line, parts = self._line, []
         while self._kind == "text":
             parts.append(_bytes_of(self._word, self._line))

@@ -1,7 +1,8 @@
 """Import the schedules of whenever (Ruby) from ``config/schedule.rb``: the declarative part of its language.
 
-whenever writes a crontab. So each entry becomes the crontab line that it writes, which is then read as that
-cron does. Ruby that is not declarative, such as ``if`` or ``job_type``, is refused with its line.
+whenever writes a crontab. So each entry becomes the crontab line that whenever would write, which is then
+read by the rules of the chosen cron. Ruby that is not declarative, such as ``if`` or ``job_type``, is refused
+with its line.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _LITERAL = re.compile(_VALUE)
 
 @dataclass
 class _Settings:
-    """What ``set`` and ``env`` have said up to a line."""
+    """The values that ``set`` and ``env`` have given in the lines read so far."""
 
     values: dict[str, str | None]
     variables: dict[str, str] = field(default_factory=dict)
@@ -129,9 +130,9 @@ def parse_whenever(
     found: list[ImportedSchedule] = []
     warnings: list[str] = []
     times: list[str] | str = ""
-    """The times of the open ``every``, or why it has none."""
+    """The times of the ``every`` that is open, or the reason for which it is refused."""
     depth = 0
-    """Open blocks: 1 in an ``every``, more in one that is refused."""
+    """Number of open blocks: 1 in an ``every``, more in a block that is refused."""
     refused_at = opened = 0
     for number, line in enumerate(text.splitlines(), 1):
         code = _CODE.match(line)[0].strip()  # type: ignore[index]  # it matches the empty text too
@@ -175,7 +176,7 @@ def parse_whenever(
 
 
 def _stated(code: str, settings: _Settings, warnings: list[str], place: str) -> bool:
-    """Obey ``set`` and ``env``; return whether the line is one of them."""
+    """Apply a line with ``set`` or ``env``; return whether the line is one of these."""
     if stated := _SET_OUTPUT.fullmatch(code):
         warnings.append(f"{place}: set :output is left out: the server keeps the output of each run")
         return True
@@ -239,7 +240,7 @@ def times_of(time: str, at: str | None) -> Iterator[str]:
 
 
 def _items(text: str) -> list[str]:
-    """Return the items of a list, or of a text with commas that is no cron expression."""
+    """Return the items of a list, or the parts of a text with commas that is no cron expression."""
     if text[0] == "[":
         return _LITERAL.findall(text)
     if text[0] in "'\"" and len(_literal(text).split(" ")) < 5:
@@ -283,7 +284,7 @@ def _expression(time: str, at: str | None) -> str:
 
 
 def _each(step: int, last: int, first: int) -> str:
-    """Return the values of a field as whenever lists them for a step."""
+    """Return the values of a field that whenever writes for every ``step``."""
     if step == 1:
         return "*"
     if step > (last + 1) // 2:
@@ -309,7 +310,7 @@ def _on_weekday(said: str, at: str | None) -> str:
 
 
 def _clock(at: str | None, *, number_is_hour: bool | None) -> tuple[int, int]:
-    """Return hour and minute of ``at``; a bare number is one of them. Raises Refused."""
+    """Return hour and minute of ``at``; a bare number is the hour or the minute. Raises Refused."""
     if at is None:
         return 0, 0
     if at.isdigit() and number_is_hour is not None:

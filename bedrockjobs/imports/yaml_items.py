@@ -1,7 +1,8 @@
 """Parse YAML with the line of each item.
 
-The underlying library is pure Python. This module limits everything that would take more than linear time or
-memory: depth, the number of values, and aliases that expand to far more than the text.
+The underlying library is pure Python. Since its speed is limited, this module bounds everything that would
+take more than linear time or memory: depth, the number of values, and aliases that expand to far more than
+the text.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from bedrockjobs.imports.imported import Position, shortened
 T = TypeVar("T")
 
 KEY_CHARS_MAX = 1_024
-"""Maximum length of a simple key in YAML."""
+"""Maximum characters of a simple key in YAML."""
 
 NOT_IN_JSON = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("binary", "omap", "pairs", "set"))
 """Tags that the library would convert to types that JSON does not have."""
 
 
 class Located(NamedTuple):
-    """A value with its line; the values of a mapping or a list are Located themselves."""
+    """A value with its line; if it is a mapping or a list, the values inside are Located too."""
 
     value: Any
     line: int
@@ -62,7 +63,7 @@ def plain(item: Located) -> Any:
 
 
 def _located(constructor: Any, node: Any, known: dict[int, Located]) -> Located:
-    """Return a node's value; an alias shares the value in ``known``, and a key given twice is an error."""
+    """Return a node's value; that of an alias is in ``known``. A key that is given twice is an error."""
     if id(node) not in known:
         line = node.start_mark.line + 1
         if isinstance(node, nodes.SequenceNode):
@@ -126,7 +127,7 @@ def _parser(composer_class: type[_Composer]) -> YAML:
 
 
 def _problems(parse: Callable[[], T]) -> T:
-    """Return what ``parse`` does; an error of the library becomes a ValueError with its line."""
+    """Return the result of ``parse``; an error of the library becomes a ValueError with its line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # valid in YAML: the last one applies
@@ -141,7 +142,7 @@ def _problems(parse: Callable[[], T]) -> T:
 
 
 def _places(node: Any) -> list[Position]:
-    """Return the places of the entries of a list or a mapping."""
+    """Return the lines of the entries of a list or a mapping, and the lines of their keys."""
     if isinstance(node, nodes.SequenceNode):
         return [Position(item.start_mark.line + 1, _lines(item)) for item in node.value]
     if isinstance(node, nodes.MappingNode):
@@ -150,14 +151,14 @@ def _places(node: Any) -> list[Position]:
 
 
 def _lines(node: Any) -> dict[str, int]:
-    """Return the line of each key of an entry, without merged ones."""
+    """Return the line of each key of an entry, without keys that were merged in (``<<``)."""
     if not isinstance(node, nodes.MappingNode):
         return {}
     return {key.value: key.start_mark.line + 1 for key, _ in node.value if isinstance(key.value, str)}
 
 
 class _DepthLimitedScanner(scanner.Scanner):
-    """A scanner with limited depth that does not revisit each open level for each token."""
+    """A scanner that limits the depth, and does not revisit each open level for each token."""
 
     def fetch_flow_collection_start(self, *args: Any, **kwargs: Any) -> None:
         if self.flow_level > JSON_DEPTH_MAX:
@@ -165,14 +166,14 @@ class _DepthLimitedScanner(scanner.Scanner):
         super().fetch_flow_collection_start(*args, **kwargs)
 
     def stale_possible_simple_keys(self) -> None:
-        """Drop expired candidates for keys; if the outermost one is still valid, all are."""
+        """Drop candidates for keys that have expired; if the outermost candidate has not, none has."""
         for key in self.possible_simple_keys.values():
             if key.line != self.reader.line or self.reader.index - key.index > KEY_CHARS_MAX:
                 super().stale_possible_simple_keys()
             return
 
     def next_possible_simple_key(self) -> Any:
-        """Return the number of the first candidate for a key, which is the outermost one."""
+        """Return the token number of the first candidate for a key, which is the outermost one."""
         return next((key.token_number for key in self.possible_simple_keys.values()), None)
 
 
@@ -186,7 +187,7 @@ class _Composer(composer.Composer):
         super().__init__(*args, **kwargs)
         self._levels_open = self._nodes = self._values = 0
         self._sizes: dict[int, int] = {}
-        """The number of values in each anchored node."""
+        """The number of values in each anchored node, by the ``id`` of the node."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event, before = self.parser.peek_event(), self._values
