@@ -149,7 +149,7 @@ class Credentials:
         cert: str | Path | None = None,
         key: str | Path | None = None,
     ) -> None:
-        """Use these values; None means that of the environment variable, and an empty text means no value.
+        """Use these values; for None the environment variable is used, and an empty text means no value.
 
         A token takes precedence over a token file, and arguments over the environment. Raises InvalidArgument
         for a bad token or token file.

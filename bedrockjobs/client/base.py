@@ -210,7 +210,7 @@ class Tries:
 # Waiting for the end of a job: yields commands and receives their replies.
 #
 # A job that ended successfully is deleted but its run stays, so both are queried. While a run is in progress
-# the server reports its end at once; before that, the job is polled at most once a second.
+# the server reports its end immediately; before the run starts, the job is polled once a second at most.
 
 
 POLL_S_MAX = 1.0
@@ -439,7 +439,7 @@ def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
 
 
 def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
-    """Return the last run of a job that ended successfully; raises JobFailed and NoResult for others."""
+    """Return the last run of a job that ended successfully; raises JobFailed, and NoResult without a run."""
     run_id = None if run is None else run.run_id
     cancelled = job is not None and job.state == "CANCELLED"
     stopped = run is not None and run.status in ("terminated", "killed")
@@ -689,7 +689,7 @@ class BaseClient(Generic[C]):
     ) -> Steps[Response]:
         """Exchange one request on a connection, and return the connection to the pool; raises ConnectionLost.
 
-        ``probe_s`` is the time limit of a probe in seconds; None means that of the command.
+        ``probe_s`` is the time limit of a probe in seconds; None means the time limit of the command.
         """
         limit_s, reusable = answer_s(command) if probe_s is None else probe_s, False
         try:

@@ -103,7 +103,7 @@ def parse_crontab(
 
 
 def has_users(text: str, file: str = "") -> bool:
-    """Return whether a crontab has a user column: by its path, or by the words in its place."""
+    """Return whether a crontab has a user column: by its path, or by the words where users would be."""
     path = PurePath(file)
     if path.parent.name == "cron.d" or path.name.endswith(".cron.d") or path.parts[-2:] == ("etc", "crontab"):
         return True

@@ -1,8 +1,8 @@
-"""Sends the notifications of all rules: in order per rule, at least once, rules independent of each other.
+"""Sends the notifications of all rules: each at least once, in order per rule, independent of other rules.
 
 It is a client of the server: it reads events and rules, claims a message, sends it, and reports the result,
-all through commands. Its own state can be rebuilt from them. If several servers share a database, each
-message is sent by the one that claims it.
+all through commands. All state of its own can be read again from the server. If several servers share a
+database, each message is sent by the server that claims it.
 """
 
 from __future__ import annotations

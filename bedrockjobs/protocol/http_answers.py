@@ -29,10 +29,10 @@ def is_browser(request: web.Request) -> bool:
 
 
 GZIP_BYTES_MIN = 1_024
-"""Smallest reply that is compressed; smaller ones fit into one packet anyway."""
+"""Minimum bytes of a reply that is compressed; a smaller one fits into one packet anyway."""
 
 ASIDE_BYTES = 64 * 1024
-"""Smallest reply that is compressed in a thread, so that it does not block the event loop."""
+"""Minimum bytes of a reply that is compressed in a thread, so that it does not block the event loop."""
 
 _TAKEN = re.compile(
     r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0{0,3})?\s*(?:,|$))[0-9.]{1,5}\s*)?(?:,|$)", re.I

@@ -705,7 +705,7 @@ class DocsPage:
         return self._schemas[name] if name else schema
 
     def _kind(self, schema: dict[str, Any]) -> str:
-        """Return a short name for a type; of several alternatives, that of the first."""
+        """Return a short name for a type; if there are alternatives, the name of the first one."""
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             return _SHARED.get(name, f"object {name}")

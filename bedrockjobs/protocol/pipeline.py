@@ -220,7 +220,7 @@ class Pipeline:
         return exchange
 
     def hold_back(self, exchange: Exchange) -> None:
-        """Start no command before this exchange is answered: it is executed in parallel to the others."""
+        """Start no command before this exchange is answered: its command runs in parallel to the others."""
         self._blocker = exchange
 
     def answer(self, exchange: Exchange, outcome: Outcome, *, waiter: Waiter | None = None) -> bool:

@@ -29,8 +29,9 @@ class Origins:
         """Set the accepted host names.
 
         With ``local_only`` the ``Host`` must be this machine or one of ``names``, a comma-separated list.
-        ``names`` are also the hosts of a proxy whose pages may send changes. With ``open_to_all``, a server
-        that is not ``local_only`` accepts other machines without a token, under any private name.
+        ``names`` are also hosts under which a proxy serves the pages, which may send changes. With
+        ``open_to_all``, a server that is not ``local_only`` accepts other machines without a token, under any
+        private name.
         """
         self._local_only = local_only
         self._open_to_all = open_to_all and not local_only
