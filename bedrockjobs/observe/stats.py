@@ -172,8 +172,7 @@ class Stats:
         self._all = _zeros()
         self._names: dict[str, list[int]] = {}
         self._rest = _zeros()
-        """The shared counters of all names in excess of ten times ``STATS_NAMES_MAX`` in the current
-        minute."""
+        """The shared counters of all names beyond ``STATS_COUNTED_MAX`` in a minute; they are not written."""
         self._names_before: Collection[str] = ()
         """The names that had counts in the previous minute."""
         self._hour = ""
