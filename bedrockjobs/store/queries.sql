@@ -6,7 +6,7 @@
 INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_plain_jobs
--- Insert jobs with defaults in all other columns. `{rows}` stands for as many rows as there are.
+-- Insert jobs with defaults in all other columns. `{rows}` is replaced by one row of parameters per job.
 INSERT INTO jobs (created, jobID, state, name, nextRun, lastRun, data, priority, attempt, runID, checksum)
     VALUES {rows};
 
@@ -34,7 +34,7 @@ UPDATE jobs SET state = ?, name = ?, nextRun = ?, lastRun = ?, repeat = ?, prior
     WHERE jobID = ?;
 
 -- name: claim_jobs
--- Mark queued jobs as taken without a run, and leave all other columns alone.
+-- Mark queued jobs as taken without a run; no other column changes.
 UPDATE jobs SET state = 'RUNNING', lastRun = ?, attempt = attempt + 1, runID = 0 WHERE jobID IN ({rows});
 
 -- name: claim_job
@@ -94,17 +94,17 @@ SELECT jobID, name FROM jobs WHERE lane = ?1 AND priority = ?3 AND nextRun <= ?2
     ORDER BY nextRun, jobID;
 
 -- name: head_of_group
--- nextRun and jobID of the next job of one name and priority, due or not.
+-- nextRun and jobID of the first job of a lane, name and priority (a group), due or not.
 SELECT nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND priority = ? AND {queued}
     ORDER BY nextRun, jobID LIMIT 1;
 
 -- name: next_group_of_name
--- The head of the next lower priority of a name.
+-- The first job of a name with the next lower priority.
 SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name = ? AND priority < ? AND {queued}
     ORDER BY priority DESC, nextRun, jobID LIMIT 1;
 
 -- name: next_group
--- The head of the highest priority of the next name up to another one.
+-- The first job of the next name after one, up to another name.
 SELECT name, priority, nextRun, jobID FROM jobs WHERE lane = ? AND name > ? AND name <= ? AND {queued}
     ORDER BY name, priority DESC, nextRun, jobID LIMIT 1;
 

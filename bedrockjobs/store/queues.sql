@@ -30,7 +30,7 @@ SELECT lane, name, {alike} > :alike, CASE WHEN {alike} <= :alike THEN {oldest:wa
     FROM walk WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: queue_groups_of_names
--- The same for some names.
+-- The queued names of some lanes, as `queue_groups`, but only the given names.
 SELECT lanes.value, names.value, 0, {oldest:lanes.value:names.value}
     FROM json_each(:names) AS names CROSS JOIN json_each(:lanes) AS lanes
     WHERE EXISTS (SELECT 1 FROM jobs WHERE jobs.lane = lanes.value AND jobs.name = names.value AND {queued})

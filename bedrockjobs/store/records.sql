@@ -5,15 +5,15 @@
 SELECT jobID, at, name, data, options, by, again FROM inbox WHERE again <= ? ORDER BY again, jobID LIMIT ?;
 
 -- name: inbox_row
--- One of them.
+-- One job of the inbox.
 SELECT jobID, at, name, data, options, by, again FROM inbox WHERE jobID = ?;
 
 -- name: delete_from_inbox
--- Remove one that was taken in.
+-- Remove a job of the inbox that was taken in.
 DELETE FROM inbox WHERE jobID = ?;
 
 -- name: postpone_in_inbox
--- Let one wait.
+-- Let a job of the inbox wait until a timestamp.
 UPDATE inbox SET again = ? WHERE jobID = ?;
 
 -- name: insert_run
@@ -41,7 +41,7 @@ SELECT runID, kept FROM runs WHERE jobID = ? ORDER BY runID DESC LIMIT 1;
 DELETE FROM runs WHERE runID IN (SELECT runID FROM runs WHERE kept <> '' AND kept <= ? ORDER BY kept LIMIT ?);
 
 -- name: next_kept
--- When the next such retention ends.
+-- When the next retention of a run ends.
 SELECT min(kept) FROM runs WHERE kept <> '';
 
 -- name: end_run
@@ -70,7 +70,7 @@ UPDATE runs SET progress = ? WHERE runID = ?;
 SELECT value FROM meta WHERE key = 'runKey';
 
 -- name: put_run_key
--- Store it, unless another server has done so.
+-- Store the secret key of run tokens, unless another server has done so.
 INSERT INTO meta (key, value) VALUES ('runKey', ?) ON CONFLICT (key) DO NOTHING;
 
 -- name: delete_run
@@ -146,7 +146,7 @@ DELETE FROM output WHERE runID = ?;
 SELECT runID, jobID, name, status, ended FROM runs WHERE runID < ? ORDER BY runID DESC LIMIT ?;
 
 -- name: runs_of_name_below
--- The same for one name.
+-- Runs of one name below a runID, newest first.
 SELECT runID, jobID, name, status, ended FROM runs WHERE name = ? AND runID < ? ORDER BY runID DESC LIMIT ?;
 
 -- name: size_of_run
@@ -268,7 +268,7 @@ DELETE FROM ticks WHERE jobID = ?;
 SELECT jobID, name, holds FROM keys WHERE key = ? AND created > ?;
 
 -- name: claim_key
--- Store a key unless it is there.
+-- Store a key unless it exists.
 INSERT INTO keys (key, jobID, created, name, holds) VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING;
 
 -- name: unique_key_of
@@ -304,15 +304,15 @@ SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
 SELECT value FROM meta WHERE key = 'limits';
 
 -- name: paced
--- When the starts of a limit would have been made at its pace.
+-- When the starts under a limit so far would have been made at its rate.
 SELECT value FROM meta WHERE key = ?;
 
 -- name: put_paced
--- Change that.
+-- Replace the value of `paced`.
 INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: delete_paced
--- Forget it with the limit.
+-- Delete the value of `paced`, when its limit is deleted.
 DELETE FROM meta WHERE key = ?;
 
 -- name: put_limits
@@ -497,7 +497,7 @@ INSERT INTO seen (kind, number, by, at)
     ON CONFLICT (kind, number) DO NOTHING;
 
 -- name: see_runs_alike
--- The same for failed runs.
+-- Acknowledge the failed runs of a fingerprint whose names match, up to a limit.
 INSERT INTO seen (kind, number, by, at)
     SELECT 'run', runID, ?, ? FROM runs INDEXED BY runsFailedAlike
         WHERE fingerprint <> '' AND fingerprint = ? AND name GLOB ? LIMIT ?
@@ -561,18 +561,18 @@ UPDATE workflowJobs SET name = ?, state = ?, waits = ?, started = ?, ended = ?, 
 UPDATE workflowJobs SET name = ? WHERE jobID = ?;
 
 -- name: wait_in_workflow
--- Write for how many jobs one waits.
+-- Write how many jobs a job waits for.
 UPDATE workflowJobs SET waits = ? WHERE jobID = ?;
 
 -- name: waiting_after
--- The jobs after one that wait, with the number of jobs for which each waits.
+-- The jobs that wait directly for a job, each with the number of jobs it waits for.
 SELECT workflowJobs.jobID, workflowJobs.waits FROM workflowEdges
     JOIN workflowJobs ON workflowJobs.jobID = workflowEdges.jobID
     WHERE workflowEdges.before = ? AND workflowJobs.state = '' AND workflowJobs.waits > 0
     ORDER BY workflowEdges.jobID;
 
 -- name: waiting_behind
--- The jobs that wait for one, directly or for another one that does.
+-- The jobs that wait for a job, directly or through other jobs.
 SELECT jobID, workflowID, ref, name, onFailure, waits, state, started, ended, reason FROM workflowJobs
     WHERE jobID IN (
         WITH RECURSIVE behind (jobID) AS (
@@ -589,7 +589,7 @@ SELECT jobID, workflowID, ref, name, onFailure, waits, state, started, ended, re
     ) ORDER BY jobID;
 
 -- name: results_before
--- The results of the jobs before one, in the order of their jobIDs.
+-- The results of the jobs directly before a job, in the order of their jobIDs.
 SELECT workflowJobs.ref, workflowJobs.result FROM workflowEdges
     JOIN workflowJobs ON workflowJobs.jobID = workflowEdges.before WHERE workflowEdges.jobID = ?
     ORDER BY workflowEdges.before;

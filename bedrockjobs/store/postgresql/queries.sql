@@ -6,11 +6,11 @@
 BEGIN;
 
 -- name: commit
--- Commit it.
+-- Commit a unit.
 COMMIT;
 
 -- name: rollback
--- Roll it back.
+-- Roll back a unit.
 ROLLBACK;
 
 -- name: savepoint
@@ -18,11 +18,11 @@ ROLLBACK;
 SAVEPOINT part;
 
 -- name: release
--- Release it.
+-- Release the savepoint.
 RELEASE SAVEPOINT part;
 
 -- name: undo_part
--- Roll back to it and release it.
+-- Roll back to the savepoint and release it.
 ROLLBACK TO SAVEPOINT part;
 
 -- name: lock_shared
@@ -255,7 +255,7 @@ asked AS MATERIALIZED (
 ) {next_by_name};
 
 -- name: claim_by_name
--- The same, and mark the plain ones as taken at $13; the last column is whether a row was marked.
+-- `take_by_name`, which also marks plain jobs as taken at $13; the last column is whether a row was marked.
 WITH {open_lanes},
 asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$7}) AS names (name, wanted, {floor_names})
@@ -266,7 +266,7 @@ claimed AS (UPDATE jobs SET state = 'RUNNING', lastRun = $13, attempt = attempt 
 SELECT * FROM next;
 
 -- name: take_in_open_lane
--- The same as `take_by_name` if no jobs are queued in other lanes, which is cheaper. $1: now, $2: the only
+-- A cheaper form of `take_by_name`, for when no jobs are queued in other lanes. $1: now, $2: the only
 -- priority, or null, $3: names, $4: how many of each, $5 to $10: for each name, the low-water mark of each
 -- priority.
 WITH asked AS MATERIALIZED (
@@ -274,7 +274,7 @@ WITH asked AS MATERIALIZED (
 ) {next_in_open_lane};
 
 -- name: claim_in_open_lane
--- The same, and mark the plain ones as taken at $11; the last column is whether a row was marked.
+-- `take_in_open_lane`, which also marks plain jobs as taken at $11; the last column is whether a row was marked.
 WITH asked AS MATERIALIZED (
     SELECT *, {paused} FROM unnest($3::text[], $4::bigint[], {floors:$5}) AS names (name, wanted, {floor_names})
 ),
@@ -343,7 +343,8 @@ CROSS JOIN LATERAL (
 ) AS job;
 
 -- name: heads_by_seeks
--- The heads among these jobs, with one or two seeks each, for names with many jobs. $5 counts heads.
+-- Of the jobs of `heads_behind`, only the first of each name and priority (its head), by one or two seeks each:
+-- for names with many jobs. $5: how many heads to read in each lane.
 WITH RECURSIVE heads (lane, name, priority, nextRun, jobID, number) AS (
     SELECT asked.lane, next.*, 1::bigint FROM unnest($1::text[], $2::text[], $3::bigint[]) AS asked (lane, name, priority)
         CROSS JOIN LATERAL ({next_head:asked}) AS next WHERE starts_with(next.name, $4)
@@ -412,9 +413,9 @@ SELECT job.*, first.priority, first.nextRun, first.jobID, first.name FROM first 
     ORDER BY first.priority DESC, first.nextRun, first.jobID;
 
 -- name: claim_behind_heads
--- The same if no jobs are queued outside of the open lane, and mark the plain ones as taken at $8; the column
--- before the last four is whether a row was marked. $1: now, $2: names, $3 to $6: as $4 to $7 above, $7: how
--- many in total.
+-- `take_behind_heads` for when no jobs are queued in other lanes; it also marks plain jobs as taken at $8. The
+-- column before the last four is whether a row was marked. $1: now, $2: names, $3 to $6: as $4 to $7 of
+-- `take_behind_heads`, $7: how many in total.
 WITH first AS MATERIALIZED (
     SELECT asked.name, asked.priority, job.nextRun, job.jobID
     FROM unnest($2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
@@ -587,7 +588,7 @@ INSERT INTO seen (kind, number, by, at)
     ON CONFLICT (kind, number) DO NOTHING;
 
 -- name: see_runs_alike
--- The same for failed runs.
+-- Acknowledge by $1 at $2 the failed runs of the fingerprint $3 whose names match $4, up to $5.
 INSERT INTO seen (kind, number, by, at)
     SELECT 'run', runID, $1, $2 FROM runs
         WHERE fingerprint <> '' AND fingerprint = $3 AND name ~ $4 LIMIT $5::bigint
@@ -635,7 +636,7 @@ SELECT current_setting('synchronous_standby_names') <> ''
 SELECT system, timeline FROM control;
 
 -- name: control_locked
--- The same, locked for an update.
+-- The system identifier and timeline last seen by a server, locked for an update.
 SELECT system, timeline FROM control FOR UPDATE;
 
 -- name: raise_numbers
@@ -658,7 +659,7 @@ UPDATE control SET system = $1, timeline = $2;
 SELECT clock FROM control;
 
 -- name: clock_and_servers
--- The same, and the servers with a heartbeat within the last $1 seconds.
+-- The time of the test clock, and the servers with a heartbeat within the last $1 seconds.
 SELECT clock, ARRAY(SELECT name FROM servers WHERE pulse > to_char(clock_timestamp() AT TIME ZONE 'UTC'
     - $1::bigint * interval '1 s', 'YYYY-MM-DD HH24:MI:SS') ORDER BY name) FROM control;
 
@@ -684,7 +685,7 @@ SELECT runID FROM runs WHERE status = 'running' AND lease > 0
     ORDER BY runID LIMIT $2;
 
 -- name: leave
--- Leave the servers.
+-- Remove this server from the servers of the database.
 DELETE FROM servers WHERE session = $1 RETURNING name;
 
 -- name: servers_there

@@ -37,8 +37,8 @@ _SLOTS = (
     "coalesce(least(substring(jobs.options FROM '\"concurrencyLimit\": *([1-9][0-9]{0,4})')::bigint,"
     f' CASE WHEN jobs.options ~ \'"concurrencyKey": *"\' THEN {_KEY_LIMIT} END), 1)'
 )
-"""How many jobs with the lock of a row may run at a time. The texts are matched inside the options: within a
-JSON string, the quotes would have backslashes."""
+"""How many jobs with the lock of a row may run at a time. The options are searched as text: a quote inside of
+a JSON string would have a backslash and does not match."""
 
 _FREE = (
     "{row}.lock <> ALL ($7::text[]) AND (SELECT true FROM jobs AS holder"
