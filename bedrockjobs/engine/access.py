@@ -41,7 +41,7 @@ ADDRESSES_MAX = 10_000
 """Maximum number of addresses with a count of wrong tokens; when it is reached, all counts start again."""
 
 USED_NOTED_EVERY_S = 60.0
-"""Minimum interval between two writes that record the use of a token."""
+"""Minimum number of seconds between two writes that record the use of a token."""
 
 ADDRESSES_PER_GRANT_MAX = 1_000
 """Maximum number of addresses cached per token, so that not every use is written; when it is reached, the
@@ -90,7 +90,7 @@ class Access:
         self.asks = self._closed
         """Whether requests have to be authenticated; checked on every request."""
         self.on = False
-        """Whether a token was ever created, so that everybody needs one."""
+        """Whether a token was ever created, so that each client needs one."""
         self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
         """Returns the run to which a run token belongs, or None if it is invalid."""
         self._taken_without = Permission("", "work")  # for a job that was taken without a token

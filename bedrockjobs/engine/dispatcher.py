@@ -68,7 +68,7 @@ After that the database may never respond, so the clients are disconnected witho
 
 
 class Shutdown:
-    """Waits for a dispatcher to become idle, and writes the final checkpoint."""
+    """Waits for a dispatcher to become idle, and records the time of the shutdown."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         """Limit the time only if the database is shared, since another machine may never respond."""
@@ -134,7 +134,7 @@ class Dispatcher:
         listeners: Listeners,
         on_commit: Callable[[float, int], object] = lambda seconds, commands: None,
     ) -> None:
-        """Serve ``engine``; ``listeners`` receive the events after each commit, ``minutes`` counts them.
+        """Serve ``engine``; ``listeners`` get the events after each commit, ``minutes`` has the counters.
 
         ``on_failure`` is called when the database can no longer be trusted to keep its data. ``on_commit`` is
         called after each commit with the seconds that it took and the number of commands in it.

@@ -131,7 +131,7 @@ class TicksEntered(NamedTuple):
     ticks: int
     late_s: int
     reason: str = ""
-    """Why the ticks were skipped; of a tick that ran, what a clock change did to it, else empty."""
+    """Why the ticks were skipped, or what a change of summer time did to a tick that ran; else empty."""
 
 
 class WorkerAsked(NamedTuple):

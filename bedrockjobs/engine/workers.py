@@ -759,7 +759,7 @@ class WorkerRegistry:
         return self.standing(command)
 
     async def _change(self, worker: str) -> None:
-        """Wait until something changes for a worker."""
+        """Wait until a worker's run ends or must stop, its drain changes, or the server stops."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._changed.setdefault(worker, set())
         waiting.add(changed)

@@ -49,11 +49,11 @@ class Delivery(NamedTuple):
     missed: str = ""
     """Recipients that did not get the last delivered message, and why."""
     sent: int = 0
-    """Messages delivered."""
+    """Number of messages delivered."""
     dropped: int = 0
-    """Events not sent because the rule was muted."""
+    """Number of events not sent because the rule was muted."""
     lost: int = 0
-    """Events given up after the maximum time."""
+    """Number of events given up because their message was retried for the maximum time."""
     muted_until: str = ""
     conditions: dict[str, dict[str, str]] = {}
     """Current conditions that the rule watches: start and detail by kind and name."""

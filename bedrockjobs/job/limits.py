@@ -125,7 +125,7 @@ class Retention(NamedTuple):
     runs: int | None = None
     """Seconds a run is kept after its end."""
     runs_bytes: int | None = None
-    """Total size of the runs of all these names, with their output; the newest are kept."""
+    """Maximum total size of the runs of all these names, with their output; the newest are kept."""
     output: int | None = None
     """Seconds the output of a run is kept after its end."""
     output_bytes: int | None = None
@@ -135,9 +135,9 @@ class Retention(NamedTuple):
     ticks: int | None = None
     """Seconds the tick history of schedules is kept."""
     events_bytes: int | None = None
-    """Total size of the events of all these names; the newest are kept."""
+    """Maximum total size of the events of all these names; the newest are kept."""
     ticks_bytes: int | None = None
-    """Size of the tick history of one schedule; its newest entries are kept."""
+    """Maximum size of the tick history of one schedule; its newest entries are kept."""
 
 
 RetentionRules = tuple[tuple[str, int], ...]
@@ -166,7 +166,7 @@ def rule_for(rules: RetentionRules, name: str) -> tuple[str, int] | None:
 
 
 def value_for(rules: RetentionRules, name: str, default: int) -> int:
-    """Return the value that applies to a name."""
+    """Return the value that applies to a name, or else ``default``."""
     rule = rule_for(rules, name)
     return default if rule is None else rule[1]
 

@@ -144,7 +144,7 @@ class Memory(NamedTuple):
     defined: str = ""
     """The data with which its source defined it, as JSON text; its current data may differ."""
     broken: bool = False
-    """Whether it is FAILED because its repeat cannot be evaluated, instead of by a failed run."""
+    """Whether it is FAILED because its repeat cannot be evaluated, not because a run failed."""
     cancelled: bool = False
     """Whether it was cancelled while it ran: its run is stopped, and it is not retried."""
     failed: bool = False
@@ -499,7 +499,7 @@ class JobOfKey(NamedTuple):
 
     job_id: int
     name: str
-    """Its name at that time; empty for a unique key, and in rows written before version 6 of the schema."""
+    """The job's name when the key was used; empty for a unique key, and in rows from before schema 6."""
     holds: str = ""
     """How long a unique key is held: until its job is ``finished`` or ``started``, or until a timestamp.
 

@@ -174,7 +174,10 @@ class TakeRequest:
 
     @property
     def after_end(self) -> bool:
-        """Return whether the take came with the end of a run (``thenGet``), so that no job is no error."""
+        """Return whether the take came with the end of a run (``thenGet``).
+
+        The reply is then successful even if there is no job.
+        """
         return self.shape.startswith("then")
 
     def of_caller(self, names: Names, scope: Scope | None, by: str) -> TakeRequest:

@@ -126,7 +126,10 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
 
 
 def _is_by_its_run(row: Job, command: UpdateJob) -> bool:
-    """Return True if the command may come from the job's current run: it names that, or that has no runID."""
+    """Return True if the command may come from the job's current run.
+
+    The command then names that run, or the run has no runID.
+    """
     return row.state in lifecycle.WORKING and (command.run_id is not None or not row.run_id)
 
 

@@ -65,7 +65,7 @@ def record_until(context: Context, job: Job) -> str:
 
 
 def of_workflow(job: Job) -> tuple[Fact, ...]:
-    """Return the fact that a job belongs to a workflow, if it does."""
+    """Return the fact ``of a workflow`` for ``lifecycle.move`` if the job belongs to one, else nothing."""
     return ("of a workflow",) if job.memory.workflow else ()
 
 
@@ -106,7 +106,7 @@ which then does not see the pause."""
 
 
 def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
-    """Pause the pattern of a limit that prevents a job from starting; return True if there is one.
+    """Pause the pattern of a limit that prevents a job from starting; return True if there is such a limit.
 
     Jobs triggered by hand do not wait. A limit of runs applies only to takes by workers with a name
     (``named``), a limit of starts to all takes.

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def waits(context: Context, job: Job) -> bool:
-    """Return whether a job waits for others of its workflow."""
+    """Return whether a job waits for other jobs of its workflow."""
     if job.state != "PAUSED" or not job.memory.workflow:
         return False
     its = context.unit.records.workflow_job(job.job_id)
@@ -46,7 +46,7 @@ def waits(context: Context, job: Job) -> bool:
 
 
 def moved(context: Context, job: Job, result: str | None) -> None:
-    """Tell a job's workflow of its new state; ``result`` is what it reported if it has finished."""
+    """Update the workflow of a job after a change of the job; ``result`` is its result if it has finished."""
     records = context.unit.records
     its = records.workflow_job(job.job_id)
     if its is None:

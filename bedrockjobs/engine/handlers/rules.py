@@ -51,7 +51,7 @@ _CONTROL = AccessPlan(control=True)
 
 @handles(PutRule, plan=lambda _: _CONTROL)
 def put_rule(context: Context, command: PutRule) -> Answer:
-    """Create or change a rule; a new one applies to later events only, a changed one continues."""
+    """Create or change a rule; a new one applies to later events only, a changed one goes on where it was."""
     rules = {rule.name: rule for rule in context.unit.records.rules()}
     before = rules.get(command.name)
     if before is None and len(rules) >= RULES_MAX:

@@ -295,7 +295,7 @@ def _heads(context: Context, command: DeleteRuns) -> list[RunHead]:
 
 
 def _is_meant(context: Context, command: DeleteRuns, head: RunHead) -> bool:
-    """Return True if the caller may see a run, and the run matches the filters that its row can decide."""
+    """Return True if the caller may see a run that matches the filters, apart from ``text``."""
     if not _sees(context, head.name) or (command.name is not None and not glob(head.name, command.name)):
         return False
     return command.ended_before is None or "" < head.ended < stamped(command.ended_before, context.now_ms)

@@ -113,7 +113,7 @@ def list_servers(serving: Serving, _: ListServers) -> Answer:
 
 @handles(Heartbeat)
 async def heartbeat(serving: Serving, command: Heartbeat, by: str = "") -> Answer:
-    """Renew leases and wait for instructions; if the wait is cancelled, return the current state.
+    """Renew leases and wait for instructions; if the wait is cancelled, return the current instructions.
 
     ``by`` is the name of the token.
     """

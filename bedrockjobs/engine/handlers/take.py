@@ -44,7 +44,7 @@ class LockedElsewhere(NotFound):
 Outcome = Answer | NotFound
 
 UNCOUNTED_PREFIX = "manual"
-"""As in Bedrock, lost runs of names with this prefix are not limited."""
+"""Prefix of names whose lost runs are not limited, as in Bedrock."""
 
 
 @handles(GetJob, plan=lambda command: plan_take(command, 1))
@@ -166,7 +166,7 @@ def nothing(request: TakeRequest) -> Answer | NotFound:
 
 
 def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
-    """Return the reply text of any shape but ``job``; only a take after an end may have no jobs."""
+    """Return the reply text of any shape but ``job``; only a take by ``thenGet`` may have no jobs."""
     if request.shape == "then":
         return f'{{"job":{bodies[0] if bodies else "null"}}}'
     before = f"{request.results}," if request.after_end else ""

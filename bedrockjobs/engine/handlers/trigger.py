@@ -175,7 +175,7 @@ def run_again(context: Context, command: RunAgain) -> Answer:
 
 
 def _can_be_triggered(job: Job) -> bool:
-    """Return True if a job is an active schedule: a job of its own could run at the same time as it."""
+    """Return True if a job is an active schedule: RunAgain triggers it, so that its runs do not overlap."""
     return ticks.is_schedule(job) and not job.memory.removed and job.state in ("QUEUED", *lifecycle.WORKING)
 
 

@@ -282,7 +282,7 @@ _BY_ID = AccessPlan(everything=True)
 
 @handles(CancelWorkflow, plan=lambda _: _BY_ID)
 def cancel_workflow(context: Context, command: CancelWorkflow) -> Answer:
-    """Cancel the jobs that have not ended; a FAILED workflow becomes CANCELLED, so that it is not kept."""
+    """Cancel the jobs that have not ended; a FAILED workflow becomes CANCELLED, and its retention begins."""
     records = context.unit.records
     workflow = _visible(context, command.workflow_id, whole=True)
     stopping = 0
