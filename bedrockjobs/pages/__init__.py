@@ -48,20 +48,20 @@ def routes(service: Service, settings: Settings) -> list[web.RouteDef]:
 
 
 async def _unknown(_: Site, request: web.Request) -> web.StreamResponse:
-    """Answer 404: as a page for browsers, in plain form for others."""
+    """Answer 404: with an error page for browsers, without one for other clients."""
     if not is_browser(request):
         raise web.HTTPNotFound
-    # Maximum length of an unknown path in the error page.
+    # The error page shows up to 200 characters of an unknown path.
     raise NotFound("No such page", f"There is no page {request.path[:200]}")
 
 
 async def _to_pages(_: web.Request) -> web.Response:
-    """Redirect ``/ui`` to the first page, relative to any path prefix of a proxy."""
+    """Redirect ``/ui`` to the first page, by a relative URL that works behind a proxy with a path prefix."""
     return web.Response(status=302, headers={"Location": "ui/", "Vary": "Accept"})
 
 
 async def _about(request: web.Request) -> web.Response:
-    """Answer ``GET /``: redirect browsers to the pages, describe the service to others."""
+    """Answer ``GET /``: redirect browsers to the pages, describe the service to other clients."""
     if is_browser(request):
         return await _to_pages(request)
     lines = (

@@ -1,4 +1,4 @@
-"""The pages of what operators and admins set and did: limits, notification rules, tokens, the audit."""
+"""The pages of what operators and admins have set and done: limits, notification rules, tokens, the audit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT_FIELDS = (
     ("queued", "Queued", QUEUED_LIMIT_MAX),
     ("perSecond", "Created a second", PER_SECOND_MAX),
 )
-"""Fields of a limit: name, label, and the maximum if it is a number."""
+"""The fields of a limit: name, label, and the maximum, 0 for a field that is no number."""
 
 
 async def limits(site: Site, request: web.Request) -> web.StreamResponse:
@@ -56,13 +56,13 @@ async def notifications(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 TOKEN_ROWS = 100
-"""Tokens on a page."""
+"""Maximum tokens on a page."""
 
 AUDIT_ROWS = 50
-"""Changes on a page."""
+"""Maximum changes on a page."""
 
 AUDIT_VALUE_CHARS = 200
-"""Characters shown of a parameter: a reason as a whole, and the beginning of a long list."""
+"""Maximum characters shown of a parameter: enough for a reason, and for the beginning of a long list."""
 
 
 async def access(site: Site, request: web.Request) -> web.StreamResponse:
@@ -88,7 +88,7 @@ async def access(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 def _changes(entry: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return what a change of a schedule changed, with the values before and after."""
+    """Return what an audited change of a schedule changed: key, value before and value after."""
     before, after = entry["before"], entry["after"]
     if before is None or after is None:
         return []

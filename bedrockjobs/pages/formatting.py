@@ -81,26 +81,26 @@ SHAPES = {
     "blocked": ("bars", "warn"),
     "mocked": ("dash", "plain"),
 }
-"""Shape and tone of each state: a shape, so that colour is never the only sign; red and amber only if it
-needs attention."""
+"""Shape and tone of each state: a shape, so that colour is never the only sign. Only states that need
+attention are red or amber."""
 
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
 )
-"""Options that are durations; replies contain them in seconds."""
+"""The options of jobs that are durations, which replies contain in seconds."""
 
 NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
 """The states of a job in display order."""
 
 JSON_SHOWN_CHARS = 20_000
-"""Maximum length of JSON that is shown as a tree; longer texts would make pages of megabytes."""
+"""Maximum characters of JSON that is shown as a tree: longer texts would make pages of megabytes."""
 
 _STAMP = re.compile(
     r"(?:(?<=\bsince )|(?<=\buntil )|(?<=\bat ))"
     r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?)(?!\.?\d| UTC|Z)",
     re.ASCII,
 )
-"""A timestamp in a sentence of the server; free-form reasons rarely match."""
+"""Finds timestamps in sentences of the server, and rarely in texts that people wrote."""
 
 
 class Spelled(str):
@@ -115,17 +115,17 @@ def iso(timestamp: str) -> str:
 
 
 def moments(sentence: str) -> list[str]:
-    """Split a sentence at its timestamps, which are every second part."""
+    """Split a sentence into texts and timestamps, which alternate; the first part is a text."""
     return _STAMP.split(sentence)
 
 
 def runs_only_if_triggered(timestamp: str) -> bool:
-    """Return whether a next run is the end of time: the job runs only when triggered."""
+    """Return whether a job with this ``nextRun`` runs only when triggered: its year is 9999."""
     return timestamp >= "9999"
 
 
 def range_text(typed: str) -> str:
-    """Return a range of time like ``15m`` as people read it, in its own unit: 15 min, 24 h."""
+    """Return a range of time like ``15m`` as it is displayed, in its own unit: 15 min, 24 h."""
     return f"{typed[:-1]} {'min' if typed[-1:] == 'm' else typed[-1:]}"
 
 
@@ -149,16 +149,16 @@ def option_text(name: str, value: Any) -> str:
 
 
 NOT_SHOWN = "not shown to this token"
-"""Shown instead of data that the token may not see."""
+"""What is shown in place of data that the token may not see."""
 
 
 def hidden_options(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a job that are data, if the token may not see them."""
+    """Return ``NOT_SHOWN`` for each option of a job that is hidden from the token."""
     return {name: NOT_SHOWN for name in job.get("hidden") or () if name in OPTIONS}
 
 
 def counted(count: tuple[int, bool]) -> str:
-    """Return a bounded count: 10,000+ if there are more."""
+    """Return a count as text, with ``+`` if there are more: 10,000+."""
     value, more = count
     return f"{value:,}{'+' if more else ''}"
 
@@ -169,7 +169,7 @@ def shape(state: str) -> tuple[str, str]:
 
 
 def tree(text: str) -> Any:
-    """Parse JSON with numbers as Spelled; None if it is too long or invalid."""
+    """Parse JSON, with numbers as Spelled; None if the text is too long or invalid."""
     if len(text) > JSON_SHOWN_CHARS:
         return None
     try:
@@ -185,21 +185,21 @@ def kind(value: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Return a parsed value as JSON."""
+    """Return a value that ``tree`` parsed as JSON again."""
     return str(value) if isinstance(value, Spelled) else json.dumps(value, ensure_ascii=False)
 
 
 NAME_CHARS_WHOLE = 44
-"""Names up to this length are shown whole; longer ones lose their middle, so that a table keeps its width."""
+"""Maximum characters of a name that is shown whole; a longer one loses its middle, for narrow tables."""
 
 NAME_END_CHARS = 12
-"""Last characters of a long name, which remain visible."""
+"""How many characters at the end of a long name stay visible."""
 
 
 def breakable(name: str) -> Markup:
     """Return a name with optional line breaks after its separators; a long one loses its middle.
 
-    The style cuts it, so that the whole name can still be found and copied.
+    It is the style sheet that cuts the name: in the page, the whole name can still be found and copied.
     """
     if len(name) > NAME_CHARS_WHOLE:
         begin, end = name[:-NAME_END_CHARS], name[-NAME_END_CHARS:]
@@ -212,7 +212,7 @@ def breakable(name: str) -> Markup:
 
 
 def shown(word: str) -> str:
-    """Return the display name of a state, a status or an outcome, in the pages' single case."""
+    """Return the display name of a state, a status or an outcome, in lower case, as all pages have it."""
     return called(word).lower()
 
 

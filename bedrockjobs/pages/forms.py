@@ -37,7 +37,7 @@ from bedrockjobs.schedule import cron, repeat
 from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.views.schedules import validated
 
-# Conversion of form fields into command parameters, with all errors. Pure: the current time is a parameter.
+# Conversion of form fields into command parameters, with all errors. The current time is an argument.
 
 
 COMMANDS: dict[str, type[CreateJob] | type[UpdateJob]] = {"CreateJob": CreateJob, "UpdateJob": UpdateJob}
@@ -58,15 +58,15 @@ PLAIN = (
 """Fields that are sent as typed."""
 
 _ANY_JOB: dict[str, dict[str, Any]] = {"CreateJob": {}, "UpdateJob": {"jobID": 1}}
-"""Required parameters that are not in the form."""
+"""Required parameters that a form does not have, with some valid value for the check."""
 
 _NOTHING = object()
 
 OPTION_FIELDS = ("cmd", "retries", "runTimeout", "tags", "note")
-"""Options of a job with a field of their own; all others are in ``other``, a JSON object."""
+"""Options of a job that have a field of their own; all others are in the field ``other``, a JSON object."""
 
 _REPEAT_FIELD = {True: "expression", False: "repeat"}
-"""The field for the repeat, by whether the form is for a schedule."""
+"""The field for the repeat: in the form of a schedule (True), and of a job."""
 
 
 class Checked(NamedTuple):
@@ -87,7 +87,7 @@ class SubmittedForm(NamedTuple):
     is_schedule: bool
     fields: Mapping[str, str]
     changed: frozenset[str]
-    """Fields that were changed since the form was opened; only these are sent."""
+    """The fields that were changed since the form was opened; only their values are sent."""
 
 
 def checked(typed: SubmittedForm, now: datetime, compatibility: Compatibility) -> Checked:
@@ -115,14 +115,14 @@ def checked(typed: SubmittedForm, now: datetime, compatibility: Compatibility) -
 
 
 def field_of(name: str, is_schedule: bool) -> str:
-    """Return the field of a parameter."""
+    """Return the field in which a parameter is entered."""
     if name == "repeat":
         return _REPEAT_FIELD[is_schedule]
     return name if name in (*PLAIN, "firstRun") else "other"
 
 
 def previewed(text: str, now: datetime, compatibility: Compatibility) -> dict[str, Any]:
-    """Return the reply to ValidateSchedule, with the zone, and the ticks in UTC and in the zone."""
+    """Return the reply to ValidateSchedule, plus the time zone, and each tick in UTC and in that zone."""
     if not repeat.is_cron(text):
         try:
             repeat.parse_repeat(text, compatibility)
@@ -167,7 +167,7 @@ def filled(members: Mapping[str, str]) -> dict[str, str]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return the zone and the expression of a schedule; an unknown zone stays in the expression."""
+    """Return the time zone and the expression of a schedule; an unknown zone stays part of the expression."""
     try:
         return cron.split_zone(text) if repeat.is_cron(text) else ("UTC", "")
     except ValueError:
@@ -175,7 +175,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_given(typed: SubmittedForm, name: str) -> bool:
-    """Return whether a field is sent: empty fields of a new job are not, except for its name."""
+    """Return whether a field is sent: if changed, and for a new job if not empty; its name always."""
     if typed.command == "CreateJob" and name == "name":
         return True
     return name in typed.changed and (bool(typed.fields.get(name)) or typed.command == "UpdateJob")
@@ -211,7 +211,7 @@ def _first_run(typed: SubmittedForm, now: datetime) -> dict[str, Any]:
 
 
 def _other(typed: SubmittedForm, _: datetime) -> dict[str, Any]:
-    """Return new and changed other options, and removed ones as empty texts; raises ValueError."""
+    """Return what changed in the field ``other``: removed options are empty texts. Raises ValueError."""
     if "other" not in typed.changed:
         return {}
     options, before = (_object(typed.fields.get(name, "")) for name in ("other", "otherBefore"))
@@ -235,7 +235,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _refused(command: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Validate parameters with the command class; return a name and a message for each error."""
+    """Validate parameters with the class of the command; return name and message of each error."""
     try:
         COMMANDS[command].model_validate({**_ANY_JOB[command], **parameters})
     except ValidationError as error:
@@ -246,7 +246,7 @@ def _refused(command: str, parameters: Mapping[str, Any]) -> list[tuple[str, str
 def laid_out(text: str) -> str:
     """Pretty-print a JSON object, keeping the spelling of numbers.
 
-    Return the text unchanged if it is too long or has duplicate keys.
+    Returns the text unchanged if it is too long, is invalid or has duplicate keys.
     """
     if len(text) > JSON_SHOWN_CHARS:
         return text
@@ -287,22 +287,22 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 
 CHECK_BYTES_MAX = 524_288
-"""Maximum size of a form for ``/ui/check``; longer data are only validated when they are sent."""
+"""Maximum bytes of a form for ``/ui/check``; larger data are only validated by the command itself."""
 
 SCHEDULES_ROLE = "operate"
-"""The role that creates and changes schedules."""
+"""The role that is needed to create and change schedules."""
 
 DATA_CHECKED_CHARS = 100_000
-"""Maximum length of data that the form sends to ``/ui/check``."""
+"""Maximum characters of data that a form sends to ``/ui/check``."""
 
 
 async def new_job(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show the form for a new job, prefilled from another one if the URL says so."""
+    """Show the form for a new job, filled with those of another job if the URL names one."""
     return await _new(site, request, is_schedule=False)
 
 
 async def new_schedule(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show the form for a new schedule, prefilled from another one if the URL says so."""
+    """Show the form for a new schedule, filled with those of another schedule if the URL names one."""
     return await _new(site, request, is_schedule=True)
 
 
@@ -356,7 +356,7 @@ async def _edit(site: Site, request: web.Request, *, is_schedule: bool) -> web.S
 
 
 async def _show(site: Site, request: web.Request, **context: Any) -> web.StreamResponse:
-    """Show a form; values that only edits have are empty in others."""
+    """Show a form; what only a form for editing has is empty in the other forms."""
     values = {"jobPriority": str(PRIORITY_DEFAULT), **context.pop("values")}
     more = any(values.get(name) for name in (*OPTION_FIELDS, "other"))
     context = {"copied": False, "job_id": 0, "tag": "", "source": "", "state": "", **context}

@@ -1,7 +1,7 @@
 """Draws the graph of a workflow: boxes in layers from left to right, and lines that pass between them.
 
-A line that crosses layers gets a narrow lane in each of them, so that it passes no box. Jobs of a layer are
-ordered by those before and behind them, which leaves few crossings.
+A line that crosses layers gets a narrow lane in each of them, so that it crosses no box. The jobs of a layer
+are ordered by the places of the jobs before and after them, so that few lines cross.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import NamedTuple
 from bedrockjobs.job.layers import layers
 
 GRAPH_JOBS_MAX = 200
-"""Jobs up to which a graph is drawn: with more, its lines cannot be followed, and a refresh is 200 KB."""
+"""Maximum jobs of a drawn graph: the lines of a larger one cannot be followed, and a refresh is 200 KB."""
 
 GRAPH_LINES_MAX = 1_000
-"""Parts of lines up to which a graph is drawn, one for each layer that a line crosses: more hide boxes."""
+"""Maximum parts of lines, one for each layer that a line crosses: more would hide the boxes."""
 
 BOX_WIDTH, BOX_HEIGHT, LANE_HEIGHT = 184, 50, 6
 GAP_ACROSS, GAP_DOWN, MARGIN = 64, 16, 6
-"""Sizes in pixels."""
+"""Sizes of boxes, lanes and gaps in pixels."""
 
 TALL = 600
-"""Height beyond which all layers begin at the top: centred, the first jobs would be out of sight."""
+"""Height in pixels above which layers begin at the top: centred, the first jobs would be out of sight."""
 
 SWEEPS = 4
-"""Passes to the right and back in which layers are ordered and aligned: further ones change little."""
+"""How often layers are ordered, and aligned, from left to right and back: more passes change little."""
 
 
 class Box(NamedTuple):
@@ -56,12 +56,12 @@ class Drawing(NamedTuple):
 
 
 class _Position(NamedTuple):
-    """A box, or with a number the lane of a line."""
+    """A place in a layer: the box of a job, or with a number of a line, the lane of that line."""
 
     ref: str
     line: int = -1
     layer: int = 0
-    """The layer of a lane, as a line has one in each layer that it crosses."""
+    """The layer of a lane, since a line has a lane in each layer that it crosses."""
 
     @property
     def height(self) -> int:
@@ -69,9 +69,9 @@ class _Position(NamedTuple):
 
 
 def draw(after: Mapping[str, Collection[str]], critical: Sequence[str]) -> Drawing | None:
-    """Draw jobs, each with those before it; None if there are too many for a drawing.
+    """Draw jobs, given by ref with the refs that each comes after; None if there are too many.
 
-    ``critical`` is the critical path.
+    ``critical`` are the refs of the critical path.
     """
     if not after or len(after) > GRAPH_JOBS_MAX:
         return None
@@ -111,7 +111,7 @@ _Neighbours = dict[_Position, list[_Position]]
 
 
 def _neighbours(routes: list[list[_Position]]) -> tuple[_Neighbours, _Neighbours]:
-    """Return what each place is connected with on its left, and on its right."""
+    """Return the places with which each place is connected on its left, and those on its right."""
     left: _Neighbours = {}
     right: _Neighbours = {}
     for route in routes:
@@ -124,7 +124,7 @@ def _neighbours(routes: list[list[_Position]]) -> tuple[_Neighbours, _Neighbours
 def _sweeps(
     columns: list[list[_Position]], left: _Neighbours, right: _Neighbours
 ) -> list[tuple[list[_Position], _Neighbours]]:
-    """Return the columns to visit, each with the neighbours that decide about it."""
+    """Return the columns in the order of the passes, each with the neighbours by which it is arranged."""
     there = [(column, left) for column in columns[1:]]
     back = [(column, right) for column in columns[-2::-1]]
     return [*there, *back] * SWEEPS
@@ -143,7 +143,7 @@ def _order(columns: list[list[_Position]], left: _Neighbours, right: _Neighbours
 
 
 def _aligned(columns: list[list[_Position]], left: _Neighbours, right: _Neighbours) -> dict[_Position, int]:
-    """Return the middle of each place: near to those of its neighbours, without overlaps."""
+    """Return the vertical middle of each place: near the middles of its neighbours, without overlaps."""
     middle = {place: 0.0 for column in columns for place in column}
     for column in columns:
         _spread(column, middle, dict.fromkeys(column, 0.0))
@@ -166,7 +166,7 @@ def _aligned(columns: list[list[_Position]], left: _Neighbours, right: _Neighbou
 def _spread(
     column: list[_Position], middle: dict[_Position, float], wanted: Mapping[_Position, float]
 ) -> None:
-    """Put the places of a column as near to where they are wanted as their order and sizes allow."""
+    """Move the places of a column towards the ``wanted`` middles, keeping their order and distances."""
     below = float("-inf")
     for place in column:
         middle[place] = max(wanted[place], below + place.height / 2)
@@ -181,7 +181,7 @@ def _x(layer: int) -> int:
 
 
 def _path(route: list[_Position], across: Mapping[_Position, int], middles: Mapping[_Position, int]) -> str:
-    """Return a line: curves between the layers, and straight on in the lanes within them."""
+    """Return the SVG path of a line: curves between layers, straight parts in the lanes within layers."""
     first, *_, last = route
     x, y = _x(across[first]) + BOX_WIDTH, middles[first]
     parts = [f"M{x} {y}"]

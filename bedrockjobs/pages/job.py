@@ -1,6 +1,6 @@
 """The page of one job: state, reasons why it waits, timeline, data, children and options.
 
-Its runs and events outlive it for a while, and are shown even when the job is gone.
+The runs and events of a job are kept for a while after it is gone, and are shown then too.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.views.states import Children
 
 RUNS_SHOWN = 20
-"""Newest runs shown."""
+"""Maximum runs that are shown: the newest ones."""
 
 CHILDREN_SHOWN = 50
-"""Children on a page."""
+"""Maximum children on a page."""
 
 LINES_SHOWN = 100
-"""Last output lines of the newest run that are shown."""
+"""Maximum output lines of the newest run that are shown: the last ones."""
 
 
 _OPTIONAL = ("attempt", "error", "exitCode", "expires", "parentJobID")
-"""Optional members of a job's reply."""
+"""The optional members of a reply to QueryJob that the template uses."""
 
 
 class TimelineEntry(NamedTuple):
-    """An entry of the timeline; ``run`` is 0 if it is not about a run."""
+    """An entry of the timeline; ``run`` is the runID, or 0 if the entry is not about a run."""
 
     at: str
     mark: str
@@ -63,9 +63,9 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     children = await _children(site, job_id, after) if exists else Children([], {}, after, ended=True)
     relatives = await family(site, job_id) if children.jobs else None
     place = await site.views.workflow_of(job_id)
-    # Read last, so that a page that waits for its turn does not hold up to 4 MiB of data.
+    # The last read: while the page waits for its other reads, it holds no data of up to 4 MiB.
     members = await _members(site, job_id) if exists else None
-    watched = "HX-Request" in request.headers  # an open page that refreshes after its job was removed
+    watched = "HX-Request" in request.headers  # an open page refreshes, whose job may have been removed
     recorded = runs or place or any(event[2] != CLOCK_SET for event in events)
     if members is None and not recorded and not watched:
         raise NotFound("No job with this jobID", f"there is no job {job_id}, and no record of one")
@@ -118,7 +118,7 @@ async def _children(site: Site, job_id: int, after: int) -> Children:
 
 
 async def _explained(site: Site, job_id: int) -> dict[str, Any]:
-    """Return the reply to ExplainJob, or what a job that is gone still holds."""
+    """Return the reply to ExplainJob; for a job that is gone, which unique key it still holds."""
     try:
         explained: dict[str, Any] = await site.read(ExplainJob(job_id=job_id))
     except NotFound as error:
@@ -127,7 +127,7 @@ async def _explained(site: Site, job_id: int) -> dict[str, Any]:
 
 
 def _unique(explained: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the unique key that a job holds, and until when, as text."""
+    """Return the unique key that a job holds, and until when, as text; None if it holds none."""
     if "uniqueUntil" not in explained:
         return None
     held = HeldKey(explained["name"], explained.get("uniqueKey", NOT_SHOWN), explained["uniqueUntil"])
@@ -135,17 +135,17 @@ def _unique(explained: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _exit_status(shown: dict[str, Any]) -> int | None:
-    """Return the exit status of a failed job, unless its error contains it."""
+    """Return the exit status of a failed job, or None if its error says it already."""
     code, error = shown.get("exitCode"), str(shown.get("error") or "")
     return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
 
 
 _Moment = tuple[int, str]
-"""How often the clock had been set, and what it showed then: moments are in the order in which they were."""
+"""How often the clock had been set by then, and what it showed: so moments sort in their real order."""
 
 
 class _ClockSet(NamedTuple):
-    """An event of a clock that was set, with what it showed before and after."""
+    """An event that the clock was set, with what it showed before and after."""
 
     seq: int
     before: str
@@ -158,7 +158,7 @@ def _clock_sets(events: list[tuple[Any, ...]]) -> list[_ClockSet]:
 
 
 def _moment_of(at: str, sets: list[_ClockSet], earlier: _Moment) -> _Moment:
-    """Return the first moment from ``earlier`` on at which the clock may have shown a timestamp."""
+    """Return the first moment, not before ``earlier``, at which the clock may have shown a timestamp."""
     for count in range(earlier[0], len(sets) + 1):
         begun = sets[count - 1].after if count else ""
         ended = sets[count].before if count < len(sets) else at
@@ -168,14 +168,14 @@ def _moment_of(at: str, sets: list[_ClockSet], earlier: _Moment) -> _Moment:
 
 
 class _Step(NamedTuple):
-    """The beginning or the end of a run, or the creation of the job."""
+    """A step of the job's life: its creation, or the beginning or end of a run."""
 
     entry: TimelineEntry
     moment: _Moment
     ends_earlier_run: bool = False
-    """Whether this is the end of a run that began at an earlier moment."""
+    """True for the end of a run that began at an earlier moment."""
     by_hand: bool = False
-    """Whether this is the beginning of a triggered run, but not of one that was returned before."""
+    """True for the beginning of a triggered run, unless that run was returned before."""
 
 
 def timeline(
@@ -183,9 +183,9 @@ def timeline(
 ) -> list[TimelineEntry]:
     """Return the timeline, newest first, without events that repeat the end of a run.
 
-    Runs keep the order in which they began, and events the order in which they were recorded. Between the
-    two, timestamps decide, and for equal ones cause and effect: `_place`. If the clock was set meanwhile,
-    they are compared with what it showed before and after.
+    Runs are in the order in which they began, events in the order in which they were recorded. How they are
+    merged is decided by timestamps, and if these are equal by cause and effect (``_place``). If the clock was
+    set meanwhile, timestamps are compared with what it showed before and after.
     """
     sets = _clock_sets([event for event in events if event[2] == CLOCK_SET])
     moment: _Moment = (0, "")
@@ -207,7 +207,7 @@ def timeline(
     entries: list[TimelineEntry] = []
     done = 0
     triggers: Counter[_Moment] = Counter()
-    """Triggers of a moment that were not cancelled before they led to a run."""
+    """How many triggers of each moment were not cancelled before they led to a run."""
     for seq, at, kind, _, _, run_id, by, detail in sorted(events):
         if kind == CLOCK_SET:
             continue
@@ -242,11 +242,11 @@ def _steps(run: dict[str, Any], began: _Moment, ended: _Moment, *, by_hand: bool
 
 
 def _place(steps: list[_Step], moment: _Moment, kind: str, run_id: int, triggers: int) -> int:
-    """Return how many steps precede an event; ``triggers`` of its moment were recorded before it.
+    """Return how many steps come before an event; ``triggers`` are those of its moment recorded before it.
 
-    An event about a run follows the end of the run, but a stop precedes it. Of the steps of the same moment,
-    any other event follows the creation and the ends of runs that had begun before, as these may have caused
-    it, and precedes the next run, which it may have caused; a trigger precedes the run that was triggered.
+    An event about a run comes after the end of that run, but a stop before it. Among the steps of its moment,
+    any other event comes after those that may have caused it (the creation, and ends of runs that began
+    earlier), and before the next run, which it may have caused; a trigger comes before the triggered run.
     """
     place = next((count for count in range(len(steps), 0, -1) if steps[count - 1].moment < moment), 0)
     if run_id:
@@ -266,7 +266,7 @@ def _place(steps: list[_Step], moment: _Moment, kind: str, run_id: int, triggers
 
 
 def _lines(request: web.Request, job_id: int) -> list[tuple[str, str]]:
-    """Return shell commands that show the same job, each with a label."""
+    """Return commands for a shell that show the same job, each with a label."""
     host, port = request.url.host or "localhost", request.url.port or 80
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return [

@@ -1,6 +1,6 @@
 """The jobs page: filtered by state, name, text and time, with bulk actions.
 
-The URL holds the whole state. The search is bounded in time; the page says how far it got.
+The URL contains all filters. The search is bounded in time; the page says how far it got.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from bedrockjobs.views.states import ALL, KEPT, Counts, FamilyCounts, NewestRun
 
 
 FAILED_SHOWN = 20
-"""Failed children listed above the others."""
+"""Maximum failed children that are listed above the other children."""
 
 _PARTS = (
     ("done", "success", ("FINISHED",)),
@@ -53,7 +53,7 @@ _PARTS = (
     ("waiting", "QUEUED", ("QUEUED", "PAUSED")),
     ("cancelled", "CANCELLED", ("CANCELLED",)),
 )
-"""Segments of the progress bar from left to right: label, mark and states."""
+"""The segments of the progress bar from left to right: label, mark and states."""
 
 
 class StateSegment(NamedTuple):
@@ -71,11 +71,11 @@ class Family(NamedTuple):
 
     total: int
     more: bool
-    """Whether the count is a lower bound."""
+    """True if the count is a lower bound."""
     parts: list[StateSegment]
     """The segments that are not empty."""
     text: str
-    """A text version: ``12 children: 9 done, 1 failed, 2 waiting``."""
+    """The bar in words: ``12 children: 9 done, 1 failed, 2 waiting``."""
     failed: list[Job]
     """The first failed children, without their data."""
 
@@ -92,7 +92,7 @@ async def family(site: Site, job_id: int) -> Family | None:
 def progress_bar(
     counted: FamilyCounts, failed: list[Job], nouns: tuple[str, str] = ("child", "children")
 ) -> Family:
-    """Return the progress bar for counts by state; ``nouns`` are for one and for many."""
+    """Return the progress bar for counts by state; ``nouns`` are singular and plural of what is counted."""
     counts, more = counted
     total = sum(counts.values())
     parts: list[StateSegment] = []
@@ -106,13 +106,13 @@ def progress_bar(
     return Family(total, more, parts, f"{number(total)}{'+' if more else ''} {noun}: {text}", failed)
 
 
-# Details for the rows of the job list, depending on the listed state.
+# Details in the rows of the job list, depending on the state that is listed.
 #
-# Each detail is one bounded read for all rows of a page.
+# Each kind of detail costs one bounded read for all rows of a page.
 
 
 LINE_CHARS_SHOWN = 300
-"""Maximum length of an error or message in a row; the job's page shows all of it."""
+"""Maximum characters of an error or message in a row; the page of the job shows all of it."""
 
 
 class Row(NamedTuple):
@@ -120,9 +120,9 @@ class Row(NamedTuple):
 
     job: Job
     standing: str = ""
-    """Of a queued job: ready, later, paused, blocked or mocked."""
+    """The standing of a queued job: ready, later, paused, blocked or mocked."""
     why: str = ""
-    """Why it is not taken, or its error."""
+    """Why a queued job is not taken, or the error of a failed one."""
     run: NewestRun | None = None
     progress: float | None = None
     """Progress of the run in percent."""
@@ -150,7 +150,7 @@ async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Ro
 
 
 def _queued(job: Job, held: Held, *, whole: bool) -> Row:
-    """Return the row of a queued job; unless ``whole``, no other job is named."""
+    """Return the row of a queued job; the reason names other jobs only if ``whole``."""
     group = QueuedGroup(job.lane, job.name, "")
     due = job.next_run <= held.now
     standing = held.standing(group, due=due)
@@ -171,7 +171,7 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
 
 
 def _running(job: Job, run: NewestRun | None) -> Row:
-    """Return the row of a running job; jobs taken without a worker name have no run."""
+    """Return the row of a running job; ``run`` is None if it was taken without a worker's name."""
     if run is None or run.run_id != job.run_id:
         return Row(job)
     progress: Any = json.loads(run.progress) if run.progress else None
@@ -191,22 +191,22 @@ def _family(counts: FamilyCounts | None) -> Family | None:
 
 
 ROWS = 50
-"""Jobs on a page: more than a screen, and quick to render."""
+"""Maximum jobs on a page: more than fit on a screen, and quick to render."""
 
 KEPT_ROWS = 50
-"""Kept finished jobs on a page, in a list of their own."""
+"""Maximum kept finished jobs on a page, which are a list of their own."""
 
 NAMES_OFFERED = 20
-"""Suggested names while typing."""
+"""Maximum names that are suggested while a name is typed."""
 
 MATCHING_MAX = 1_000
-"""Jobs that a bulk action on all matches affects; repeat the action for more."""
+"""Maximum jobs of a bulk action on all matches; the action can be repeated for more."""
 
 MOMENTS: dict[TimeField, str] = {"created": "created", "next": "next run", "last": "last run"}
-"""Labels of the timestamps to filter by."""
+"""The label of each timestamp by which jobs can be filtered."""
 
 TOKENS = {"name": "name", "state": "state", "text": "text", "time": "time", "since": "from", "until": "to"}
-"""Words of the search box, with their parameters."""
+"""The words before a colon in the search box, each with its query parameter."""
 
 TABS = (
     (ALL, "All"),
@@ -221,7 +221,7 @@ TABS = (
 
 
 class Tab(NamedTuple):
-    """A tab: its state in the URL, its label, and the number of jobs; None if not counted."""
+    """A tab: its state in the URL, its label, and its number of jobs (None if they are not counted)."""
 
     state: str
     called: str
@@ -230,7 +230,7 @@ class Tab(NamedTuple):
 
 
 class JobFilters(NamedTuple):
-    """Filters of the list; empty ones match everything."""
+    """The filters of the list; an empty one matches every job."""
 
     state: str | None
     name: str | None
@@ -242,12 +242,12 @@ class JobFilters(NamedTuple):
     before: int | None
 
     def search(self) -> dict[str, Any]:
-        """Return the filter as search parameters."""
+        """Return the filters as arguments of the search."""
         parameters = self._asdict()
         return {"pattern": parameters.pop("name"), **parameters}
 
     def address(self) -> dict[str, str | None]:
-        """Return the filter as query parameters, without the page."""
+        """Return the filters as query parameters, without that of the page."""
         timed = self.since or self.until
         return {
             "state": self.state,
@@ -290,15 +290,15 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def names(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the names that begin with the typed prefix, as a JSON array."""
+    """Answer with the names that begin with the typed prefix, as a JSON array."""
     typed = request.query.get("name", "")[:NAME_CHARS_MAX]
     return _json(await site.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the matches for a bulk action: jobIDs, the first names, and whether these are all."""
+    """Answer with the matches for a bulk action: jobIDs, the first names, and whether these are all."""
     filters = _parse_query(request, site.views.now_ms)._replace(before=None)
-    # Time limit for finding the jobs of a bulk action.
+    # ``within_s``: maximum seconds for finding the jobs of a bulk action.
     page = await site.views.find.jobs(**filters.search(), limit=MATCHING_MAX, within_s=1.0)
     shown = [row.name for row in page.jobs[:NAMES_OFFERED]]
     return _json({"ids": [row.job_id for row in page.jobs], "names": shown, "all": page.ended})
@@ -308,7 +308,7 @@ PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matchi
 
 
 async def _tabs(site: Site, filters: JobFilters) -> list[Tab]:
-    """Return the tabs; counts consider the name filter only, and are left out with other filters."""
+    """Return the tabs. Jobs are counted by name only: with other filters, tabs have no counts."""
     counts: Counts = {}
     if not (filters.text or filters.since or filters.until):
         counts = dict(await site.views.states.counts(filters.name))
@@ -320,7 +320,7 @@ async def _tabs(site: Site, filters: JobFilters) -> list[Tab]:
 
 
 async def _kept_finished(site: Site, request: web.Request, filters: JobFilters) -> RunsFound | None:
-    """Return the kept finished jobs; None if the filter excludes them."""
+    """Return the finished jobs that are kept as runs; None if the filters exclude them."""
     if filters.state != "FINISHED" or filters.text or filters.since or filters.until:
         return None
     before = cursor(request, "keptBefore", "a runID")

@@ -1,7 +1,7 @@
 """Live refresh of pages: ``GET /ui/live`` signals that something changed, without details.
 
-Pages then reload their sections. The events table would not suffice: it does not record every new or finished
-job.
+Pages then reload their sections. The table ``events`` would not do as a signal: it does not have every new or
+finished job.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bedrockjobs.pages.site import HEADERS, Site
 from bedrockjobs.protocol.authentication import caller_of, cut
 
 STREAMS_MAX = 1_000
-"""Concurrent streams, each of which is a connection; further pages are not refreshed."""
+"""Maximum streams at a time, each of which is a connection; further pages are not refreshed."""
 
 POLL_S = 1.0
-"""Interval between checks for changes: people read no faster."""
+"""Seconds between checks for changes: people read no faster."""
 
 COME_BACK_MS = 2_000
-"""Delay before a page reconnects after its stream was cut."""
+"""Milliseconds until a page reconnects after its stream has ended."""
 
 
 def routes(site: Site) -> list[web.RouteDef]:
@@ -64,8 +64,8 @@ class _PageStreams:
     async def _send_changes(self, response: web.StreamResponse, caller: Principal) -> None:
         of_names = caller.scope is not None
         seen, quiet_s = 0 if of_names else self._done(), 0.0
-        # Pages are refreshed at least every 15 s: jobs become due and workers silent by time alone. Those of
-        # scoped tokens every 5 s, as they must not learn when other jobs are processed.
+        # Pages are refreshed at least every 15 s, since with time alone jobs become due and workers silent;
+        # pages of tokens with a scope exactly every 5 s, so that they do not tell when other jobs change.
         at_least_s = 5.0 if of_names else 15.0
         while self._access.is_still_allowed(caller) and not self._site.service.draining:
             await asyncio.sleep(POLL_S)

@@ -1,7 +1,7 @@
 """Log in with a token and log out.
 
-A login creates a session cookie with a secret; the database stores the secret's SHA-256 and its token. The
-session ends after 12 hours, when the token ends, or on logout.
+A login sets a session cookie with a secret; the database stores the SHA-256 of the secret and the name of the
+token. The session ends after 12 hours, when the token ends, or on logout.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from bedrockjobs.protocol.authentication import LOGIN_PATH, caller_of, is_secure
 from bedrockjobs.protocol.http_answers import status_of
 
 FORM_BYTES_MAX = 4_096
-"""Maximum size of the form: a token and the path of the requested page."""
+"""Maximum bytes of the form, which has a token and the path of the requested page."""
 
 TO_CHARS_MAX = 2_000
-"""Maximum length of the path of the requested page; a longer one is ignored."""
+"""Maximum characters of the path of the requested page; a longer path is ignored."""
 
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class _Login:
         return response
 
     async def _sent(self, request: web.Request) -> dict[str, str]:
-        """Read the form; raises BadRequest and TimedOut, since anybody may send anything here."""
+        """Read the form, which needs no login, so that it may be anything; raises BadRequest and TimedOut."""
         if request.content_length is None or request.content_length > FORM_BYTES_MAX:
             raise BadRequest("Malformed body", f"body: expected at most {FORM_BYTES_MAX} bytes")
         if request.content_type != "application/x-www-form-urlencoded":
@@ -139,6 +139,6 @@ async def _on_disk(write: Callable[[Callable[[Outcome], bool]], T]) -> T:
 
 
 def _target_page(path: str) -> str:
-    """Return the requested path if it is one of these pages, else the overview."""
+    """Return the requested path if it is that of a page under ``/ui/``, else that of the overview."""
     known = path.startswith("/ui/") and len(path) <= TO_CHARS_MAX and path.isprintable() and "\\" not in path
     return quote(unquote(path), safe="/?=&:*,%") if known and not path.startswith(LOGIN_PATH) else "/ui/"

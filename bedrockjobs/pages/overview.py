@@ -1,6 +1,6 @@
 """The overview page: problems, current counts, and throughput over the last hour, day or week.
 
-Counts are bounded by the views, and charts come from counters, so no table is counted.
+The views limit what is counted, and the charts come from stored statistics: no table is counted as a whole.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bedrockjobs.pages.site import HEADERS, NEEDED, Pages, Site
 from bedrockjobs.views.problems import short
 
 RANGES = ("15m", "1h", "24h", "7d", "30d")
-"""Ranges of the charts, of ``HISTORY_RANGES``."""
+"""The ranges of ``HISTORY_RANGES`` that the charts offer."""
 
 STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour", 14_400: "per 4 hours"}
-"""Names of the steps, for titles."""
+"""How titles name each step, by its seconds."""
 
 PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "disk low": ("ui/kept", {}),
@@ -39,16 +39,16 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "held": ("ui/jobs", {"state": "QUEUED"}),
     "paused": ("ui/queues", {}),
 }
-"""The page with details about each kind of problem."""
+"""The page, with its query, that has details about each kind of problem."""
 
 _OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": literal, "own command": literal, "paused": str}
-"""Kinds of problems about a name or pattern, which link to the queues page."""
+"""Kinds of problems about a name or pattern, which link to the queues page; with the pattern of the link."""
 
 NOTICES = frozenset({"paused", "drained", "blocked"})
-"""Kinds of problems that are intended, or resolve themselves."""
+"""Kinds of problems that are intended, or that end by themselves."""
 
 NEEDS_SHOWN = 4
-"""Rows of problems, one for each kind: a longer list hides the first ones."""
+"""Maximum rows of problems, one for each kind: a longer list would hide the first ones."""
 
 _OF_SEVERAL = {
     "no worker": "{} names have no worker",
@@ -58,13 +58,13 @@ _OF_SEVERAL = {
     "drained": "{} workers take no jobs: they are drained",
     "paused": "{} pauses are in force",
 }
-"""What a row says of several problems of a kind."""
+"""The text of a row for several problems of a kind, with a place for their number."""
 
 LONG_AGO_STEPS = 15
-"""Minutes at the begin of the last hour in which a count of the queue stands for that of an hour ago."""
+"""How many minutes after that time a count may still stand for the count of an hour ago."""
 
 _SERIES = tuple(name for name in QueueStep.model_fields if name != "at")
-"""The series of a chart."""
+"""The names of the series in the data of the charts."""
 
 
 class Notice(NamedTuple):
@@ -79,17 +79,17 @@ class Notice(NamedTuple):
 
 
 class Need(NamedTuple):
-    """A row of the overview: the problems of one kind, or those left over."""
+    """A row of the overview: the problems of one kind, or of all kinds that have no row."""
 
     title: str
-    """What they have in common; empty for a single problem."""
+    """What the problems have in common; empty for a single problem."""
     notices: list[Notice]
     path: str
     query: dict[str, str]
 
     @property
     def weight(self) -> str:
-        """Return the greatest weight of its problems."""
+        """Return ``problem`` if one of the notices has this weight, else ``notice``."""
         return min((notice.weight for notice in self.notices), key=lambda weight: weight != "problem")
 
 
@@ -118,7 +118,7 @@ async def overview(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def chart(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the data of the charts of a name, or of all names together."""
+    """Answer with the data of the charts of a name, or of all names together."""
     chosen, name = range_of(request), request.query.get("name")
     histories = site.views.histories
     history = await (histories.of_name(name, chosen) if name else histories.of_all(chosen))
@@ -130,7 +130,7 @@ PAGES: Pages = (("/ui/", overview), ("/ui/chart", chart))
 
 
 def arrays(history: QueueHistoryReply) -> dict[str, list[Any]]:
-    """Return a history as arrays of equal length, the first of Unix times."""
+    """Return a history as arrays of equal length; ``at`` has Unix times."""
     return {
         "at": [int(moment_of(step.at).timestamp()) for step in history.steps],
         **{name: [getattr(step, name) for step in history.steps] for name in _SERIES},
@@ -138,7 +138,7 @@ def arrays(history: QueueHistoryReply) -> dict[str, list[Any]]:
 
 
 def range_of(request: web.Request) -> str:
-    """Return the range that a page shows; raises BadArguments."""
+    """Return the range of time that a page shows; raises BadArguments."""
     chosen = request.query.get("range") or "1h"
     if chosen not in RANGES:
         raise BadArguments("Malformed range", f"range: expected one of {', '.join(RANGES)}")
@@ -163,7 +163,7 @@ def _counts(reply: OverviewReply) -> dict[str, tuple[int, bool]]:
 
 
 def _changes(reply: OverviewReply, hour: QueueHistoryReply) -> dict[str, int]:
-    """Return how many more jobs are queued and have failed than an hour ago; what is unknown is left out."""
+    """Return how many more jobs are queued, and have failed, than an hour ago; leave out what is unknown."""
     changes = {"failed": max(hour.total.failed - hour.total.retried, 0)}
     before = [step.depth for step in hour.steps[:LONG_AGO_STEPS] if step.depth is not None]
     if before:
@@ -173,7 +173,7 @@ def _changes(reply: OverviewReply, hour: QueueHistoryReply) -> dict[str, int]:
 
 
 def _problems(reply: OverviewReply, lost: int, chosen: str) -> list[Notice]:
-    """Return problems before notices, and lost runs among the problems."""
+    """Return the problems, then the notices; ``lost`` runs in the range are a problem."""
     problems = [_shown(problem) for problem in reply.problems]
     if lost:
         runs = "1 run was" if lost == 1 else f"{number(lost)} runs were"
@@ -183,7 +183,7 @@ def _problems(reply: OverviewReply, lost: int, chosen: str) -> list[Notice]:
 
 
 def _status(problems: list[Notice]) -> tuple[str, str]:
-    """Return the status line with its mark: how many problems need attention."""
+    """Return the mark and the text of the status line: how many problems need attention."""
     broken = sum(problem.weight == "problem" for problem in problems)
     if broken:
         return "problem", "1 thing needs you" if broken == 1 else f"{broken} things need you"
@@ -193,7 +193,7 @@ def _status(problems: list[Notice]) -> tuple[str, str]:
 
 
 def _folded(problems: list[Notice]) -> list[Need]:
-    """Return a row for each kind of problem, and one for the kinds that are too many."""
+    """Return a row for each kind of problem; beyond ``NEEDS_SHOWN``, one row for all other kinds."""
     kinds: dict[str, list[Notice]] = {}
     for problem in problems:
         kinds.setdefault(problem.kind, []).append(problem)

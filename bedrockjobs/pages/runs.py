@@ -1,6 +1,6 @@
 """The runs page, filtered by name, status, worker, time and last output; and the page of one run.
 
-The URL holds the whole state. The search is bounded in time; the page says how far it got.
+The URL contains all filters. The search is bounded in time; the page says how far it got.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from bedrockjobs.pages.site import (
 
 # The page of one run: outcome and output, with search, follow and download.
 #
-# The page works without scripts; they add following and colours.
+# The page works without scripts; scripts add following and colours.
 
 
 LINES_SHOWN = 500
-"""Lines of output on a page."""
+"""Maximum lines of output on a page."""
 
 LINES_EXAMINED_MAX = 10_000
-"""Lines examined before a search stops and says how far it got."""
+"""Maximum lines that a search examines; the page says how far it got."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class HighlightedLine(NamedTuple):
-    """A line of output; every second item of ``parts`` is a match of the search."""
+    """A line of output; in ``parts``, texts and matches of the search alternate, beginning with a text."""
 
     seq: int
     at: str
@@ -108,7 +108,7 @@ async def run(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 def _command(options: str) -> str:
-    """Return the program, shell command or URL of a run, if its job specifies one."""
+    """Return the job's own program, shell command or URL for a run; empty if it has none."""
     parsed = json.loads(options)
     if hidden := hidden_options(parsed):
         return hidden["url"]
@@ -117,7 +117,7 @@ def _command(options: str) -> str:
 
 
 async def output(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the whole output as a text file, streamed page by page."""
+    """Answer with the whole output as a text file, read and sent page by page."""
     wanted = QueryRun.read({"runID": request.match_info["runID"]})
     await site.read(wanted)
     if not site.shows_data:
@@ -146,7 +146,7 @@ async def output(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 def is_ping(run: Mapping[str, Any]) -> bool:
-    """Return whether a ping began a run, so that no worker took its job."""
+    """Return whether a ping began a run, so that no worker has it."""
     return bool(run["worker"] == PING_WORKER and not run["pid"])
 
 
@@ -164,7 +164,7 @@ def _after(text: str) -> int:
 
 
 def progress_of(value: Any) -> float | None:
-    """Return the percentage of a progress value, if it has one."""
+    """Return the percentage in a stored progress value, or None."""
     shown = value.get("percent") if isinstance(value, dict) else value
     is_number = isinstance(shown, (int, float)) and not isinstance(shown, bool)
     return float(shown) if is_number and 0 <= shown <= 100 else None  # type: ignore[arg-type,operator]
@@ -185,7 +185,7 @@ async def _page(site: Site, run_id: int, after: int, count: int) -> Log:
 
 
 async def _matching_lines(site: Site, run_id: int, after: int, find: str) -> Log:
-    """Return the lines that contain a text, ignoring case."""
+    """Return the lines after a number that contain a text, ignoring case."""
     sought = re.compile(f"({re.escape(find)})", re.IGNORECASE)
     lines: list[HighlightedLine] = []
     examined, reached = 0, after
@@ -195,7 +195,7 @@ async def _matching_lines(site: Site, run_id: int, after: int, find: str) -> Log
             examined, reached = examined + 1, row[0]
             if len(parts) > 1:
                 lines.append(_line(row, parts))
-            # Matches after which a search stops; the next page continues.
+            # A page has at most 200 matches; the next page continues.
             if len(lines) == 200 or examined == LINES_EXAMINED_MAX:
                 return Log(lines, reached, more=True)
     return Log(lines, reached, more=False)
@@ -217,10 +217,10 @@ async def _pieces(site: Site, run_id: int, after: int) -> AsyncIterator[list[tup
 
 
 ROWS = 50
-"""Runs on a page: more than a screen."""
+"""Maximum runs on a page: more than fit on a screen."""
 
 MESSAGE_CHARS = 200
-"""Maximum length of a run's last message in its row; the run's page shows all of it."""
+"""Maximum characters of a run's last message in its row; the page of the run shows all of it."""
 
 
 TOKENS = {
@@ -233,7 +233,7 @@ TOKENS = {
     "since": "from",
     "until": "to",
 }
-"""Words of the search box, with their parameters."""
+"""The words before a colon in the search box, each with its query parameter."""
 
 
 async def runs(site: Site, request: web.Request) -> web.StreamResponse:

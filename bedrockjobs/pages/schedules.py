@@ -1,4 +1,4 @@
-"""The schedules page with next and last ticks and actions; and the page of one schedule."""
+"""The schedules page, with next and last ticks and with actions; and the page of one schedule."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from bedrockjobs.views.schedules import RUNS_EXAMINED
 
 
 NEXT_SHOWN = 10
-"""Next ticks shown."""
+"""Maximum ticks that are shown: the next ones."""
 
 TICK_HISTORY_ROWS = 50
-"""Rows of the tick history on a page."""
+"""Maximum rows of the tick history on a page."""
 
 RUNS_SHOWN = 30
-"""Runs in the chart of durations."""
+"""Maximum runs in the chart of durations."""
 
 CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 104
 """Size of the chart of durations, and the width of its scale, which is larger on narrow screens."""
@@ -146,7 +146,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def _days(site: Site, job_id: int, repeat: str, zone: str) -> list[days.Day]:
-    """Return the last days of a schedule, in its time zone."""
+    """Return the outcomes of a schedule's last days, in its time zone."""
     rows, runs = await site.views.find.history_of(job_id, TICK_ROWS_MAX, RUNS_EXAMINED)
     history = [days.TickHistoryRow._make(row) for row in rows if row[0] is not None]
     return days.days_of(history, runs, repeat, find_zone(zone), site.now())
@@ -170,7 +170,7 @@ def _height_of(seconds: float, longest_s: float) -> float:
 
 
 def _bars(runs: list[dict[str, Any]]) -> tuple[list[DurationBar], float]:
-    """Return bars for the ended runs, oldest first, and the longest duration."""
+    """Return a bar for each ended run, oldest first, and the longest duration in seconds."""
     ended = [run for run in reversed(runs) if run["ended"]]
     took = [
         max((moment_of(run["ended"]) - moment_of(run["started"])) / timedelta(seconds=1), 0) for run in ended
@@ -185,10 +185,10 @@ def _bars(runs: list[dict[str, Any]]) -> tuple[list[DurationBar], float]:
 
 
 ROWS = 25
-"""Schedules on a page: each costs two more reads, of its ticks and of its runs."""
+"""Maximum schedules on a page: each costs two more reads, of its ticks and of its runs."""
 
 FAILING_SHOWN = 10
-"""Failing schedules listed above the others, with their errors: one more read for each."""
+"""Maximum failing schedules that are listed above the others: each costs one more read, of its error."""
 
 _FILTERS = ("name", "source", "after")
 
@@ -198,7 +198,7 @@ class Failing(NamedTuple):
 
     run: dict[str, Any]
     line: str
-    """The main line of its error."""
+    """The main line of the error of that run."""
 
 
 async def _failing(site: Site) -> tuple[list[Failing], bool]:

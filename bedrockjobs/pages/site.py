@@ -32,15 +32,15 @@ from bedrockjobs.service import VERSION, Service
 
 
 TEXT_CHARS_MAX = 200
-"""Maximum length of a search text."""
+"""Maximum characters of a search text."""
 
 _STAMP: TypeAdapter[str | datetime | timedelta] = TypeAdapter(Timestamp)
 
 
 def time_in(query: Mapping[str, str], key: str, now: str) -> str | None:
-    """Return a query parameter as a timestamp; it is UTC unless it has an offset. Raises BadArguments.
+    """Return a query parameter as a timestamp, or None if it is not given; raises BadArguments.
 
-    A time like ``-24h`` counts from ``now``.
+    A time without an offset is in UTC; one like ``-24h`` counts from ``now``.
     """
     if key not in query:
         return None
@@ -55,20 +55,20 @@ def time_in(query: Mapping[str, str], key: str, now: str) -> str | None:
 _TOKEN = re.compile(r'(?:([a-z]+):)?("[^"]*"|\S+)')
 
 PRESETS = ("15m", "1h", "24h", "7d")
-"""Times since then that a list offers."""
+"""Ranges of time before now that a list offers as filters."""
 
 
 def preset_in(request: web.Request) -> str:
-    """Return which of ``PRESETS`` a list shows; empty for none."""
+    """Return which of ``PRESETS`` is the filter of a list; empty if none is."""
     since = request.query.get("from", "").removeprefix("-")
     return since if since in PRESETS and not request.query.get("to") else ""
 
 
 def follow_tokens(request: web.Request, keys: Mapping[str, str]) -> None:
-    """Raise HTTPSeeOther for the page whose filters the search box spells as tokens, if it does.
+    """If the search box contains filters as words, raise HTTPSeeOther to the page with these filters.
 
-    A name like ``mail/* since:24h text:"no route"`` becomes a name and other parameters. ``keys`` has the
-    words for tokens, each with its parameter; other words with a colon are part of the name.
+    A name like ``mail/* since:24h text:"no route"`` becomes a name and other query parameters. ``keys`` has
+    the words that may come before a colon, each with its parameter; any other word is part of the name.
     """
     found: dict[str, str] = {}
     words: list[str] = []
@@ -96,7 +96,7 @@ def text_in(query: Mapping[str, str]) -> str | None:
 
 
 def iso(timestamp: str | None) -> str | None:
-    """Return a timestamp as a query parameter."""
+    """Return a timestamp as the value of a query parameter."""
     return timestamp and f"{timestamp.replace(' ', 'T')}Z"
 
 
@@ -150,7 +150,7 @@ NEEDED = {
     "ui/notifications": "ListRules",
     "ui/access": "ListTokens",
 }
-"""Commands that a page needs; it is not linked if the caller may not send them."""
+"""The command that a page needs; the page is not linked for callers that may not send it."""
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 _STATUS = {400: 400, 402: 400, 403: 403, 404: 404, 405: 409, 429: 429, 503: 503, 555: 504}
@@ -163,29 +163,29 @@ Pages = tuple[tuple[str, Page], ...]
 
 
 class OwnWrites:
-    """Counts write commands of the pages themselves, which need no refresh."""
+    """Counts the write commands that pages send to be rendered, after which no page has to be refreshed."""
 
     commands = 0
 
 
 class Site:
-    """The context of page handlers, with the data that one caller may see."""
+    """What page handlers need, limited to what one caller may see."""
 
     def __init__(self, service: Service, settings: Settings) -> None:
-        """Create a site with access to everything; ``seen_by`` limits it."""
+        """Create a site that may see everything; ``seen_by`` returns limited ones."""
         self.service = service
         self.settings = settings
         self.asked = OwnWrites()
         self.caller = Principal(service.access.everything, "")
-        """The current caller."""
+        """The caller whose request is answered."""
         self.views = service.views
-        """Views limited to the caller's scope."""
+        """The views, limited to what the caller may see."""
         self._files, self._marks = _static_files()
         self._templates = templates()
         self._templates.globals.update(version=VERSION)
 
     def seen_by(self, caller: Principal) -> Site:
-        """Return this site with the caller's access."""
+        """Return this site limited to what a caller may see."""
         site = copy.copy(self)
         site.caller, site.views = caller, self.service.views.seen_by(caller)
         return site
@@ -204,7 +204,7 @@ class Site:
 
     @property
     def shows_data(self) -> bool:
-        """Return whether the caller may see payloads, results, output and errors."""
+        """Return whether the caller may see job data, results, output and errors."""
         return not self.caller.grant.no_data
 
     def may(self, command: str) -> bool:
@@ -218,7 +218,7 @@ class Site:
     # --- answering ---------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Compile the templates, once."""
+        """Compile the templates, unless that is done."""
         await self._templates.prepare()
 
     def get(self, path: str, page: Page) -> web.RouteDef:
@@ -282,12 +282,12 @@ class Site:
         )
 
     async def static(self, request: web.Request) -> web.Response:
-        """Return a static file."""
+        """Answer with a static file."""
         name = request.match_info["name"]
         body = self._files.get(name)
         if body is None:
             raise web.HTTPNotFound
-        # Browser cache lifetime of static files: their URL changes with their content.
+        # Browsers may cache a static file for a year: its URL changes with its content.
         lasting = "public, max-age=31536000, immutable" if "v" in request.query else "no-cache"
         headers = {**HEADERS, "Cache-Control": lasting, "ETag": f'"{self._marks[name]}"'}
         return web.Response(
@@ -307,7 +307,7 @@ def _static_files() -> tuple[dict[str, bytes], dict[str, str]]:
 
 
 def _depth(request: web.Request) -> int:
-    """Return the depth of a page below the server's root; links are relative, to work behind proxies."""
+    """Return how deep a page is below the server's root: links are relative, to work behind proxies."""
     resource = request.match_info.route.resource
     assert resource is not None
     above = resource.canonical[: resource.canonical.rindex("/ui/")]
@@ -315,12 +315,12 @@ def _depth(request: web.Request) -> int:
 
 
 def filters_of(request: web.Request, *names: str) -> dict[str, str]:
-    """Return the filters of a page, each empty if not given."""
+    """Return these query parameters of a page; empty texts for those that are not given."""
     return {name: request.query.get(name, "") for name in names}
 
 
 def cursor(request: web.Request, name: str, what: str) -> int | None:
-    """Return the number before which a page begins; raises BadArguments if it is malformed."""
+    """Return a query parameter that is a number, ``what`` in errors, or None; raises BadArguments."""
     text = request.query.get(name, "")
     if text and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise BadArguments(f"Malformed {name}", f"{name}: expected {what}")
@@ -328,7 +328,7 @@ def cursor(request: web.Request, name: str, what: str) -> int | None:
 
 
 def rows_asked(request: web.Request, most: int) -> int:
-    """Return the number of rows to show; fewer if the list is embedded in another page."""
+    """Return how many rows to show, at most ``most``: a list embedded in another page asks for fewer."""
     return min(cursor(request, "rows", "a number of rows") or most, most)
 
 

@@ -34,14 +34,14 @@ from bedrockjobs.views.problems import pause_text, why_idle
 
 # The queues page: backlog, throughput, latency and workers by name.
 #
-# Names are grouped at their slashes, one level at a time; names that match a pattern are listed one by one.
+# Names are grouped at their slashes, one level per page; names that match a pattern are listed one by one.
 
 
 QUEUE_ROWS = 50
-"""Rows on a page, those with the most jobs first; the rest can be reached by group or pattern."""
+"""Maximum rows on a page, those with most jobs first; others are found by group or pattern."""
 
 WORKERS_NAMED = 2
-"""Workers named in a row; the others are only counted."""
+"""Maximum workers named in a row; the others are only counted."""
 
 
 async def queues(site: Site, request: web.Request) -> web.StreamResponse:
@@ -99,7 +99,7 @@ async def queue(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 def _most(limit: dict[str, Any]) -> list[str]:
-    """Return what a limit allows, each in words."""
+    """Return in words each thing that a limit allows."""
     words = {
         "queued": f"{number(limit['queued'])} queued",
         "perSecond": f"{number(limit['perSecond'])} created a second",
@@ -110,7 +110,7 @@ def _most(limit: dict[str, Any]) -> list[str]:
 
 
 async def pauses_in_force(site: Site) -> list[tuple[PauseRow, str]]:
-    """Return the pauses except those of limits, each with its sentence."""
+    """Return each pause, except those made by limits, with its description."""
     return [
         (pause, hold_text(pause) if pause.pattern == HOLD_PATTERN else pause_text(pause))
         for pause in await site.views.queues.pauses()
@@ -130,10 +130,10 @@ def _above(under: str) -> list[str]:
 
 
 WORKER_ROWS = 50
-"""Workers on a page."""
+"""Maximum workers on a page."""
 
 RUNS_SHOWN = 10
-"""Runs shown for each worker; the others are only counted."""
+"""Maximum runs shown for each worker; the others are only counted."""
 
 
 async def workers(site: Site, request: web.Request) -> web.StreamResponse:
@@ -174,7 +174,7 @@ def _rests(worker: dict[str, Any]) -> bool:
 
 
 MEMBERS_RETRIED_MAX = 20_000
-"""Jobs of a group that one click retries: half a minute on a quiet machine. Click again for more."""
+"""Maximum jobs of a group that one click retries, in about half a minute; click again for more."""
 
 
 class Shown(NamedTuple):
@@ -206,7 +206,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def failure_members(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the FAILED jobs of a group for a bulk action: jobIDs, the first name, whether these are all."""
+    """Answer with the FAILED jobs of a group for a bulk action: jobIDs, first name, whether all."""
     filters = filters_of(request, "name", "fingerprint")
     command = ListFailures.read({name: value for name, value in filters.items() if value})
     jobs, more = await site.views.find.members_alike(
@@ -218,7 +218,7 @@ async def failure_members(site: Site, request: web.Request) -> web.StreamRespons
 
 
 async def failure_count(site: Site, request: web.Request) -> web.StreamResponse:
-    """Return the number of failed jobs not marked as seen, for the navigation of all pages."""
+    """Answer with the number of failed jobs that are not acknowledged, for the navigation of all pages."""
     count = await site.views.standings.unseen_failures()
     body = dump({"count": count, "text": number(count)})
     headers = {**HEADERS, "Cache-Control": "no-store"}
@@ -239,7 +239,7 @@ async def events(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of events."""
     filters = filters_of(request, "kind", "name", "before")
     wanted = Events.read({name: filters[name] for name in ("kind", "name") if filters[name]})
-    # Events on a page.
+    # ``limit``: maximum events on a page.
     page = await site.views.find.events(
         before=cursor(request, "before", "the number of an event"),
         kind=wanted.kind,
@@ -271,7 +271,7 @@ KEPT_KINDS = {
     "audit": "Changes by operators",
     "keys": "Idempotency keys",
 }
-"""Labels of the kinds of rows."""
+"""The label of each kind of rows."""
 
 
 async def retention(site: Site, request: web.Request) -> web.StreamResponse:

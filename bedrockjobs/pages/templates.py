@@ -25,8 +25,8 @@ from bedrockjobs.pages import formatting
 
 # Compile all templates once, in a separate process.
 #
-# Compiling takes 0.25 s of Python. A thread would compete with the event loop for the interpreter; a
-# process does not. The server only loads the code, in 2 ms.
+# Compiling takes 0.25 s of Python. A thread would compete with the event loop for the interpreter; another
+# process does not. The server only loads the compiled code, in 2 ms.
 
 
 _PROGRAM = (
@@ -35,14 +35,14 @@ _PROGRAM = (
 
 
 class TemplateCode(jinja2.BytecodeCache):
-    """Compiled templates in memory, as a bytecode cache of jinja."""
+    """A bytecode cache of jinja that keeps the compiled templates in memory."""
 
     def __init__(self) -> None:
         self._code: dict[str, CodeType] = {}
         self._fetching: asyncio.Task[None] | None = None
 
     async def fetch(self) -> None:
-        """Compile all templates once; if the process fails, jinja compiles each at first use."""
+        """Let a process compile all templates, once; if that fails, jinja compiles each on first use."""
         loop, fetching = asyncio.get_running_loop(), self._fetching
         if fetching is None or not (fetching.done() or fetching.get_loop() is loop):
             fetching = self._fetching = loop.create_task(self._fetch())
@@ -67,7 +67,7 @@ class TemplateCode(jinja2.BytecodeCache):
 
 
 def _made_apart() -> dict[str, CodeType]:
-    """Return the code compiled by a process; empty if it failed."""
+    """Return the code that a separate process compiled, by key; empty if the process failed."""
     command = [sys.executable, "-I", "-c", _PROGRAM, *sys.path]
     try:
         done = subprocess.run(  # noqa: S603  our own module
@@ -102,7 +102,7 @@ class _Values(Context):
         _in_use.get().append(self)
 
     def call(self, called: Any, /, *args: Any, **named: Any) -> Any:
-        """Call a macro or a function, yielding first if it is time; almost every row of a page calls one."""
+        """Call a macro or a function, after a turn of other tasks if it is time; most rows call one."""
         pause_after_s(PAGE_TURN_S, _monotonic)
         return super().call(called, *args, **named)
 
@@ -134,7 +134,7 @@ class Templates(jinja2.Environment):
     async def page(
         self, name: str, values: Mapping[str, Any], busy: Callable[[], bool] = lambda: False
     ) -> str:
-        """Render a template, yielding between rows while ``busy``."""
+        """Render a template; while ``busy`` returns true, yield to other tasks between rows."""
         return await done_in_turns(partial(self._page, name, values), _monotonic, busy)
 
     def _page(self, name: str, values: Mapping[str, Any]) -> str:
@@ -154,7 +154,7 @@ class Templates(jinja2.Environment):
 
 
 def _in_turns(rows: Iterable[T]) -> Iterator[T]:
-    """Iterate over rows that call no macro, yielding to other tasks in between."""
+    """Iterate over rows whose rendering calls no macro, yielding to other tasks in between."""
     for row in rows:
         yield row
         pause_after_s(PAGE_TURN_S, _monotonic)

@@ -15,14 +15,14 @@ from bedrockjobs.pages.site import Site
 from bedrockjobs.schedule import cron
 
 TICKS_SHOWN = 30
-"""Ticks shown as cells."""
+"""Maximum ticks that are shown as cells: the last ones."""
 
 LATE_S = 10
-"""Delay from which a tick is shown as late; less is ordinary latency."""
+"""Seconds of delay from which a tick is shown as late; less is ordinary latency."""
 
 
 class Cell(NamedTuple):
-    """One tick: its state, tooltip and run; 0 if there was no run."""
+    """One tick: its state, its tooltip, and the runID, 0 if there was no run."""
 
     state: str
     tooltip: str
@@ -55,10 +55,10 @@ def cells_of(rows: list[dict[str, Any]], runs: list[dict[str, Any]]) -> list[Cel
 
 
 def failed_in_a_row(rows: list[dict[str, Any]], runs: list[dict[str, Any]]) -> int:
-    """Return how many of the newest ticks failed without a success between them, as far as is known.
+    """Return how many of the newest ticks failed without a success in between, as far as is known.
 
-    Of a row of the tick history that covers several ticks, only the number of failures is known: it counts if
-    all failed. The newest runs show the order within a row.
+    For a row of the tick history with several ticks, only the number of failures is known: the row counts if
+    all its ticks failed. Within a row, the newest runs show the order.
     """
     ticks: set[str] = set()
     for run in runs:
@@ -98,7 +98,7 @@ def _late(late_s: int) -> str:
 
 
 def state_of(row: dict[str, Any]) -> str:
-    """Return the state of a row of the tick history: its outcome, late or missed."""
+    """Return the state of a row of the tick history: ``missed``, ``late`` or else its outcome."""
     if row["reason"] in ("server down", "no worker"):
         return "missed"
     if row["outcome"] == "fired" and row["late"] >= LATE_S:
@@ -107,7 +107,7 @@ def state_of(row: dict[str, Any]) -> str:
 
 
 def end_of(row: dict[str, Any]) -> tuple[str, str]:
-    """Return the state of a row by the outcome of its runs, and the number of failed ticks as text."""
+    """Return the state of a row, by the outcomes of its runs, and as text how many of its ticks failed."""
     state, status, failed = state_of(row), row.get("status", ""), row.get("failed", 0)
     if status == "running":
         return status, ""
@@ -118,7 +118,7 @@ def end_of(row: dict[str, Any]) -> tuple[str, str]:
 
 
 async def pause_descriptions(site: Site, schedules: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a description of each pause, by its pattern."""
+    """Return a description of each pause that applies to the schedules, by its pattern."""
     reasons: dict[str, str] = {}
     for row in schedules:
         if row["paused"] and row["paused"] not in reasons:
@@ -146,21 +146,21 @@ def next_ticks(repeat: str, after: datetime) -> Iterator[datetime]:
 
 
 def timestamps(ticks: Iterator[datetime], count: int) -> list[str]:
-    """Return the timestamps of the first ticks."""
+    """Return the timestamps of the first ``count`` ticks."""
     return [timestamp(tick) for _, tick in zip(range(count), ticks, strict=False)]
 
 
 DAYS_SHOWN = 30
-"""Days shown: about a month."""
+"""How many days are shown: about a month."""
 
 TICKS_PLACED_MAX = 1_000
-"""Ticks assigned to their days one by one, 10 us each; more are distributed evenly."""
+"""Maximum ticks assigned to days one by one, in 10 us each; others are distributed evenly over the days."""
 
 WIDTH, HEIGHT, LEFT = 640, 110, 34
-"""Size of the chart, and the width of its scale, in SVG units."""
+"""Width and height of the chart, and the width of its scale, in SVG units."""
 
 MISSED = frozenset({"server down", "no worker", "too late", "no ping"})
-"""Reasons that count as missed, since no one decided to skip the tick."""
+"""Reasons for which a skipped tick counts as missed: it was not skipped on purpose."""
 
 KINDS = (("ran", "success"), ("failed", "fail"), ("missed", "missed"), ("skipped", "skipped"))
 """Outcomes of ticks with their marks, from the bottom of a bar to its top."""
@@ -180,7 +180,7 @@ class TickHistoryRow(NamedTuple):
 
 @dataclass(slots=True)
 class Day:
-    """A day in the schedule's time zone."""
+    """The outcomes of the ticks of one day, in the schedule's time zone."""
 
     day: date
     ran: int = 0
@@ -188,11 +188,11 @@ class Day:
     missed: int = 0
     skipped: int = 0
     about: bool = False
-    """Whether some of its ticks were distributed evenly over several days."""
+    """True if ticks were distributed evenly over this and other days, so that counts are approximate."""
 
     @property
     def total(self) -> int:
-        """Return the number of its ticks."""
+        """Return the number of ticks of the day."""
         return self.ran + self.failed + self.missed + self.skipped
 
     @property
@@ -204,7 +204,7 @@ class Day:
 
 
 class OutcomeSegment(NamedTuple):
-    """A segment of a bar."""
+    """A segment of a bar: the ticks of one outcome."""
 
     kind: str
     mark: str
@@ -213,7 +213,7 @@ class OutcomeSegment(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A day in the chart."""
+    """The bar of one day in the chart."""
 
     day: Day
     x: float
@@ -254,7 +254,7 @@ def days_of(
 def _enter(
     row: TickHistoryRow, days: Sequence[Day], begins: Sequence[datetime], repeat: str, most: int
 ) -> int:
-    """Add a row to its days; return how many ticks were computed."""
+    """Add the ticks of a row to their days; return how many ticks were computed, at most ``most``."""
     first, last = (bisect_right(begins, moment_of(timestamp)) - 1 for timestamp in (row.tick, row.until))
     kind = "ran" if row.outcome != "skipped" else "missed" if row.reason in MISSED else "skipped"
     if last < 0:
@@ -274,7 +274,7 @@ def _enter(
 
 
 def _places(row: TickHistoryRow, begins: Sequence[datetime], repeat: str) -> list[int]:
-    """Return the day index of each tick of a row, by the current schedule."""
+    """Return the index of the day of each tick of a row, as the current schedule gives them."""
     places: list[int] = []
     until = moment_of(row.until)
     for tick in next_ticks(repeat, moment_of(row.tick) - timedelta(seconds=1)):

@@ -1,6 +1,6 @@
 """The upcoming page: ticks of all schedules in the next 24 hours, in order of time.
 
-Ticks are computed lazily, only as many as a page shows.
+Only as many ticks are computed as a page shows.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from bedrockjobs.views.find import ScheduleAhead
 from bedrockjobs.views.schedules import words_of
 
 AHEAD = timedelta(hours=24)
-"""Period in which ticks are shown."""
+"""How far ahead ticks are shown."""
 
 TICKS_SHOWN = 100
-"""Ticks on a page."""
+"""Maximum ticks on a page."""
 
 LINES_SHOWN = 20
-"""Schedules with a timeline, those that run next."""
+"""Maximum schedules with a timeline: those that are due next."""
 
 MARKS_SHOWN = 48
-"""Ticks drawn one by one in a timeline; a schedule with more is drawn as a bar."""
+"""Maximum ticks drawn one by one in a timeline; a schedule with more is drawn as a bar."""
 
 SCHEDULES_EXAMINED = 2_000
-"""Schedules whose ticks are shown, those that run next; the page says if there are more."""
+"""Maximum schedules whose ticks are shown: those that are due next; the page says if there are more."""
 
 _CURSOR = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([0-9]{1,18})")
 
@@ -54,7 +54,7 @@ class ScheduleTimeline(NamedTuple):
     schedule: ScheduleAhead
     description: str
     ticks: list[tuple[str, float]]
-    """Timestamps with the minutes until each; only the first for a frequent schedule."""
+    """The timestamp of each tick, and the minutes until then; for a frequent schedule, only the first."""
     frequent: bool
 
 
@@ -68,7 +68,7 @@ async def upcoming(site: Site, request: web.Request) -> web.StreamResponse:
     )
     end = timestamp(now + AHEAD)
     reached = ""
-    if more:  # schedules that were left out may tick from then on
+    if more:  # the schedules that were left out may have ticks from then on
         reached = end = min(schedules[-1].next_run[:19], end)
     ticks = _page(schedules, now, _cursor(after), end)
     shown = ticks[:TICKS_SHOWN]
@@ -90,7 +90,7 @@ PAGES: Pages = (("/ui/upcoming", upcoming),)
 
 
 def _cursor(text: str) -> tuple[str, int] | None:
-    """Return the tick after which a page begins: its timestamp and jobID."""
+    """Return the tick after which a page begins, as timestamp and jobID, or None; raises BadArguments."""
     if not text:
         return None
     match = _CURSOR.fullmatch(text)
@@ -109,14 +109,14 @@ def _refuse() -> tuple[str, int]:
 def _page(
     schedules: list[ScheduleAhead], now: datetime, cursor: tuple[str, int] | None, end: str
 ) -> list[Coming]:
-    """Return the ticks after the cursor by time and job, one more than a page shows."""
+    """Return the ticks after the cursor, ordered by time and jobID, up to one more than a page shows."""
     lines = [_line(schedule, now, cursor, end) for schedule in schedules]
     merged = heapq.merge(*lines, key=lambda coming: coming[:2])
     return [coming for _, coming in zip(range(TICKS_SHOWN + 1), merged, strict=False)]
 
 
 def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[ScheduleTimeline]:
-    """Yield the timelines of the schedules that run next."""
+    """Yield the timelines of the schedules that are due next."""
     end = timestamp(now + AHEAD)
     for schedule in schedules[:LINES_SHOWN]:
         coming = [line.at for line in islice(_line(schedule, now, None, end), MARKS_SHOWN + 1)]
@@ -130,7 +130,7 @@ def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[ScheduleTi
 def _line(
     schedule: ScheduleAhead, now: datetime, cursor: tuple[str, int] | None, end: str
 ) -> Iterator[Coming]:
-    """Yield a schedule's ticks after the cursor, including one that is due and not yet taken."""
+    """Yield a schedule's ticks after the cursor; one that is due and not yet taken is included."""
     for at in _ticks(schedule, now, cursor):
         if at > end:
             return

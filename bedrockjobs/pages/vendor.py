@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "static" / "vendor"
 
 
 class Package(NamedTuple):
-    """An npm package and its files to vendor, mapped to their names here."""
+    """An npm package, and which of its files are copied, each with its name here."""
 
     name: str
     version: str
@@ -68,7 +68,7 @@ def fetched(package: Package) -> bytes:
 
 
 def taken(package: Package, archive: bytes) -> dict[str, bytes]:
-    """Return the vendored files of an archive, by their names here."""
+    """Return the files of an archive that are copied, by their names here."""
     files: dict[str, bytes] = {}
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         for source, name in package.files.items():

@@ -17,27 +17,27 @@ from bedrockjobs.pages.site import Pages, Site, cursor
 from bedrockjobs.views.states import FamilyCounts
 
 ROWS = 50
-"""Workflows on a page."""
+"""Maximum workflows on a page."""
 
 JOB_ROWS = 200
-"""Jobs of a workflow on a page."""
+"""Maximum jobs of a workflow on a page."""
 
 LAYERED_MAX = 1_000
-"""Jobs up to which a workflow is read whole and shown by layer; a page is refreshed each second, and to read
-10,000 jobs with their edges takes a third of one. Jobs of larger ones are listed as they were created."""
+"""Maximum jobs of a workflow that is read whole and shown by layer; the jobs of a larger one are listed as
+they were created. A page is refreshed each second: reading 10,000 jobs with their edges takes 0.3 s."""
 
 REFS_SHOWN = 3
-"""Jobs named in a row as those that it comes after; the others are counted."""
+"""Maximum jobs that a row names as those that its job comes after; the others are only counted."""
 
 
 class JobOfWorkflow(NamedTuple):
-    """A row of the table, and the text of a box of the graph."""
+    """One job: a row of the table, and the text of a box of the graph."""
 
     job: dict[str, Any]
     step: int
-    """Its layer, from 1; 0 if it is not known."""
+    """The number of its layer, from 1; 0 if the layer is not known."""
     state: str
-    """``waiting`` if it waits for others."""
+    """The job's state; ``waiting`` if it waits for other jobs."""
     after: str
     why: str
     critical: bool

@@ -2,8 +2,8 @@
 
 Each is one bounded read of committed rows. Stored JSON is copied into replies verbatim. With
 `Connection: wait`, a read that finds nothing is repeated when the notifier reports something new.
-A token that is limited to some names, or sees no data, reads through a ``Views`` limited in the same way:
-statements filter by its patterns, so rows outside of its scope are treated as nonexistent.
+For a token with a scope, or one that may see no data, reads go through a ``Views`` with the same limits:
+statements filter by the patterns of the scope, as if rows outside of it did not exist.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ _WORKFLOW, _WORKFLOW_JOB = render.keys_of(WorkflowReply), render.keys_of(Workflo
 _STATE = _WORKFLOW.index("state")
 
 WORKFLOWS_COUNTED = 1_000
-"""Workflows of a state that are counted; further ones would cost a page or a scrape milliseconds."""
+"""Maximum workflows of a state that are counted: more would cost each page and scrape milliseconds."""
 
 _OUTCOME = list(TickReply.model_fields).index("outcome")
 
 _ALWAYS = "~"
-"""Sorts after every timestamp."""
+"""A text that sorts after every timestamp."""
 
 
 class PlaceInWorkflow(NamedTuple):
-    """The workflow of a job, and how the workflow knows the job; ``state`` is empty until its end."""
+    """The workflow of a job, and the job's ``ref`` in it; ``state`` is the job's end state, empty before."""
 
     workflow_id: int
     name: str
@@ -127,7 +127,7 @@ class EventsPage(NamedTuple):
 
 
 class Views:
-    """Handlers of the read-only commands, and the read models that the pages share with them."""
+    """The handlers of the read-only commands, and the reads that pages and commands share."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Views:
         clock: Clock,
         settings: Settings,
     ) -> None:
-        """Create views without a scope; ``scoped`` returns limited ones."""
+        """Create views without limits; ``scoped`` returns limited ones."""
         self._reader = reader
         self._notifier = notifier
         self._presence = presence
@@ -146,7 +146,7 @@ class Views:
         self._clock = clock
         self.settings = settings
         self._decoding = asyncio.Lock()
-        """Held while large output is decoded: a page may be megabytes, and many clients may ask at once."""
+        """Held while large output is decoded: a page may have megabytes, and many clients may ask at once."""
         self._limit_to(None, data=True)
 
     @property
@@ -155,7 +155,7 @@ class Views:
         return timestamp_ms(self._clock.now())
 
     def scoped(self, scope: Scope | None, *, data: bool = True) -> Views:
-        """Return these views limited to a scope; without ``data`` they hide payloads, results and output."""
+        """Return these views limited to a scope; without ``data``, they hide job data, results and output."""
         if scope is None and data:
             return self
         views = copy.copy(self)
@@ -163,7 +163,7 @@ class Views:
         return views
 
     def seen_by(self, caller: Principal | None) -> Views:
-        """Return the views as limited by the token of a caller."""
+        """Return these views with the limits of a caller's token."""
         return self if caller is None else self.scoped(caller.scope, data=not caller.grant.no_data)
 
     def _limit_to(self, scope: Scope | None, *, data: bool) -> None:
@@ -180,7 +180,7 @@ class Views:
         self.states = States(reader, scope, data=data)
         self.families = Families(reader, scope, data=data)
         self._children = Families(reader, scope)
-        """Children with their data, to be rendered by ``_shown``."""
+        """Reads children with their data, which ``_shown`` hides if need be."""
 
     @property
     def ended(self) -> bool:
@@ -188,7 +188,7 @@ class Views:
         return self._notifier.ended
 
     async def answer(self, command: Command[Any]) -> Answer:
-        """Run a command whose ``where`` is ``reader``; raises CommandError. Cancelling ends its wait."""
+        """Execute a command whose ``where`` is ``reader``; raises CommandError. May be cancelled."""
         answer: Answer = await HANDLERS[type(command)](self, command)
         return answer
 
@@ -199,8 +199,8 @@ class Views:
     ) -> OutputPage:
         """Return output lines of a run, waiting for them if the command says so. Raises NotFound, Forbidden.
 
-        A stream sets ``again`` after its first page, so that it is not refused when many reads are waiting.
-        The page ends with the line that exceeds ``bytes_max``.
+        A stream sets ``again`` after its first page, so that it is not refused while many reads are queued.
+        The page ends with the first line that exceeds ``bytes_max``.
         """
         self._check_output()
         if not again:
@@ -228,7 +228,7 @@ class Views:
 
         Large pages are decoded in a thread, one at a time.
         """
-        # Stored output that is decoded without a thread: less than a millisecond of work.
+        # Maximum bytes of stored output that are decoded without a thread: less than a millisecond of work.
         if sum(len(content) for _, _, content in chunks) <= 4_096:
             return _read_lines(chunks, after, limit, bytes_max)
         async with self._decoding:
@@ -239,14 +239,14 @@ class Views:
             raise Forbidden(detail="output counts as data, which this token may not see")
 
     async def _check_run(self, run_id: int) -> None:
-        """Raise NotFound if a run is outside of the scope, exactly as if it did not exist."""
+        """Raise NotFound for a run outside of the scope, the same as for one that does not exist."""
         if self._scope is not None:
             rows = (await self.rows("name_of_run", {"runID": run_id})).rows
             if not rows or not self._scope.covers(rows[0][0]):
                 raise _no_run(run_id)
 
     async def adjacent_runs(self, run_id: int) -> tuple[int | None, int | None, str]:
-        """Return the previous and the next run of the same name, and the options of this run."""
+        """Return the previous and the next runID of the same name, or None, and the options of this run."""
         await self._check_run(run_id)
         rows = (await self.rows("adjacent_runs", {"runID": run_id})).rows
         if not rows:
@@ -279,7 +279,7 @@ class Views:
     async def events(
         self, command: Events, *, again: bool = False, bytes_max: int = ANSWER_BYTES_MAX
     ) -> EventsPage:
-        """Return events, waiting for them if the command says so; for the parameters see ``output``."""
+        """Return events, waiting for them if the command says so; the parameters are those of ``output``."""
         after = command.after
 
         async def look(repeated: bool) -> EventsPage:
@@ -302,7 +302,7 @@ class Views:
         return await self._until_found(command, EVENTS, look, lambda page: page.events, again)
 
     def _is_seen(self, row: Sequence[Any]) -> bool:
-        """Return whether an event may be shown: within a scope, events about workers or tokens are hidden."""
+        """Return whether an event may be shown; within a scope, those about workers and tokens are hidden."""
         _, _, kind, name, job_id, run_id, *_ = row
         about_jobs = bool(job_id or run_id)
         return (
@@ -315,11 +315,11 @@ class Views:
         return row if self._data else event_as_unseen(row)
 
     async def rows(self, name: str, parameters: dict[str, Any]) -> Page:
-        """Return the first row of a named statement."""
+        """Return a page with the first row of a named statement, if there is one."""
         return await self._reader.view(name, parameters, 1)
 
     async def mutes(self) -> list[Mute]:
-        """Return the mutes of failures that have not ended by time, as far as all their names are visible."""
+        """Return the mutes of failures that are still in force, and all of whose names are visible."""
         page = await self.rows("mutes", {})
         now = self.now_ms
         return [
@@ -341,7 +341,7 @@ class Views:
         has_rows: Callable[[_P], Any],
         again: bool,
     ) -> _P:
-        """Repeat a read until it finds something or the command's timeout is over."""
+        """Repeat a read, after each event of ``topic``, until it finds something or the timeout is over."""
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0)
@@ -374,7 +374,7 @@ class Views:
         return Answer(self._shown(render.render_run(rows[0])))
 
     def _shown(self, text: str) -> str:
-        """Return a job or run as JSON text, without data if the token sees none."""
+        """Return the JSON text of a job or run, without its data if the token may not see data."""
         return text if self._data else without_data(text)
 
     @handles(ListRuns)
@@ -383,7 +383,7 @@ class Views:
         return Answer(f'{{"runs":[{",".join(self._shown(render.render_run(row)) for row in page.rows)}]}}')
 
     async def _runs(self, command: ListRuns) -> Page:
-        """Return runs, read by the most selective index."""
+        """Return matching runs, read by the index that leaves the fewest rows."""
         pattern = None if command.name == "*" else command.name
         prefix = prefix_of_all(pattern, self._scope)
         parameters = {
@@ -500,7 +500,7 @@ class Views:
         return Answer(f'{{"workflows":[{shown}]}}')
 
     async def workflow_of(self, job_id: int) -> PlaceInWorkflow | None:
-        """Return the workflow of a job, which may have ended and be gone; None if it has none."""
+        """Return the workflow of a job (that may exist no more), or None if it is in none."""
         page = await self._reader.view("workflow_of_job", {"jobID": job_id}, 1)
         for workflow_id, name, job_name, ref, state in page.rows:
             if in_scope(self._scope, name) and in_scope(self._scope, job_name):
@@ -508,7 +508,7 @@ class Views:
         return None
 
     async def workflows_counted(self, state: str, pattern: str | None = None) -> tuple[int, bool]:
-        """Return the number of workflows in a state, and whether there are more."""
+        """Return the number of workflows in a state, up to a maximum, and whether there are more."""
         parameters = {
             "state": state,
             "pattern": pattern,
@@ -589,11 +589,11 @@ class Views:
 
 
 _ABOUT_PATTERNS = ("paused", "resumed", "muted", "unmuted")
-"""Kinds of events whose name is a pattern of job names."""
+"""The kinds of events whose ``name`` is a pattern, not the name of a job."""
 
 
 def _with_key(job: Job, stored: str | None, now: str) -> str:
-    """Return a job as JSON text with the unique key that it holds, given ``holds`` followed by ``key``."""
+    """Return the JSON text of a job with the unique key that it holds, ``stored`` as in ``Children.keys``."""
     held = None if stored is None else held_key(split_holds(stored), job, now)
     return render_with_state(job, None if held is None else held.members)
 

@@ -1,4 +1,4 @@
-"""ListTokens, ListAudit, ListRules and ListRetention: reads of what operators configured and changed."""
+"""ListTokens, ListAudit, ListRules and ListRetention: what operators have configured and changed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _shown(row: RuleRow) -> str:
 
 
 ALL = "*"
-"""The pattern of the server-wide limits."""
+"""The pattern under which the server-wide limits are stored."""
 
 
 class _Limits(NamedTuple):
@@ -98,7 +98,7 @@ class _Limits(NamedTuple):
     most: int | None = None
 
     def replaced_by(self, seconds: int | None, size: int | None) -> _Limits:
-        """Return these limits, each replaced by the given one unless that is None."""
+        """Return these limits with seconds and bytes replaced by the given ones that are not None."""
         return _Limits(
             self.seconds if seconds is None else seconds, self.bytes if size is None else size, self.most
         )

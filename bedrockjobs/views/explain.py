@@ -22,10 +22,10 @@ from bedrockjobs.views.queues import Held, Queues
 from bedrockjobs.views.render import in_scope
 
 REFS_SHOWN = 10
-"""Jobs of a workflow that are named as the reason why another one waits."""
+"""Maximum jobs of a workflow that are named as those for which a job waits."""
 
 AHEAD_MAX = 1_000
-"""Maximum count of jobs ahead, and of children."""
+"""Maximum jobs that are counted before a job in its queue, and maximum children that are counted."""
 
 _WITHOUT_NAMES = {
     "lock": "another job holds its lock",
@@ -33,7 +33,7 @@ _WITHOUT_NAMES = {
     "own command": "no live worker accepts the command it brings",
     "children": "its parent or children have not ended",
 }
-"""Details for tokens limited to some names: the full ones may name other jobs or workers."""
+"""Details by reason for tokens with a scope: the usual ones may name jobs or workers outside of it."""
 
 Reasons = list[tuple[str, str]]
 
@@ -42,13 +42,13 @@ class Explainer:
     """Explains why jobs wait, limited to a scope."""
 
     def __init__(self, reader: Reader, queues: Queues, scope: Scope | None = None) -> None:
-        """Use ``reader`` and ``queues``, limited to a scope."""
+        """Explain jobs of the scope by reads through ``reader`` and ``queues``, which have the same scope."""
         self._reader = reader
         self._queues = queues
         self._scope = scope
 
     async def explain(self, command: ExplainJob) -> str:
-        """Return the reasons why a job waits, as JSON text; none if it can run. Raises NotFound."""
+        """Return the reply as JSON text, with no reasons if the job can run; raises NotFound."""
         row = await self._job(command.job_id)
         hidden = {} if self._scope is None else _WITHOUT_NAMES
         waits = [
@@ -66,7 +66,7 @@ class Explainer:
         return (rows[0][0], rows[0][1]) if rows else None
 
     async def _job(self, job_id: int) -> Job:
-        """Return a job without its data, which may be 4 MiB and is not needed."""
+        """Return a job without its data, which is not needed and may have 4 MiB; raises NotFound."""
         rows = (await self._reader.view("job", {"jobID": job_id}, 1)).rows
         job = job_from(rows[0])._replace(data="") if rows else None
         if job is not None and in_scope(self._scope, job.name):
@@ -98,7 +98,7 @@ class Explainer:
         return reasons
 
     async def _workflow(self, row: Job) -> str:
-        """Return for which jobs of its workflow a job waits; empty if for none."""
+        """Return for which jobs of its workflow a job waits, as text; empty if for none."""
         page = await self._reader.view("waits_in_workflow", {"jobID": row.job_id}, REFS_SHOWN)
         if not page.rows:
             return ""

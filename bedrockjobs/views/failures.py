@@ -1,7 +1,7 @@
 """ListFailures and the failures page: failures grouped by fingerprint.
 
-A failure is a FAILED job, or a failed run of a job that was retried, continued or removed. The last run of a
-FAILED job is not counted separately. Counts cover whole groups, not only the listed failures.
+A failure is a FAILED job, or a failed run of a job that was retried, went on or was removed. The last run of
+a FAILED job is no failure of its own. Counts are of whole groups, not only of the listed failures.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from bedrockjobs.views import Views
 from bedrockjobs.views.problems import age_s
 
 GROUPS_SHOWN = 50
-"""Groups on a page; each is a table."""
+"""Maximum groups on a page; each is a table."""
 
 LISTED_OF_GROUP = 20
-"""Newest failures listed for each group."""
+"""Maximum failures listed for each group: the newest ones."""
 
 LISTED_OF_ONE = 100
-"""Failures on a page of one group."""
+"""Maximum failures on the page of a single group."""
 
 PAGES_SEARCHED = 20
-"""Pages of groups that are read to find one of a type: 1,000 groups."""
+"""Maximum pages read to find groups with a type of error: 1,000 groups."""
 
 RECENT_S = 86_400
-"""A group whose first failure is not older is new; one whose last failure is older is quiet."""
+"""Seconds. A group whose first failure is not older is new; if its last failure is older, it is quiet."""
 
 GROWTH_S = 3_600
-"""The time whose failures are compared with those before."""
+"""Seconds before now whose failures are compared with the earlier ones, to see whether a group grows."""
 
 GROWTH_LEAST = 3
-"""Failures in that time that may be growth: two can happen together by chance."""
+"""Minimum failures in ``GROWTH_S`` that count as growth: two may happen together by chance."""
 
 FailureKind = Literal["job", "run"]
 
@@ -50,7 +50,7 @@ class Failed(NamedTuple):
 
     groups: list[FailureGroupReply]
     following: int | None
-    """The ``before`` of the next page."""
+    """The parameter ``before`` for the next page, or None."""
 
 
 async def failed_alike(
@@ -63,9 +63,9 @@ async def failed_alike(
 ) -> Failed:
     """Return a page of groups of failed jobs or runs, those with the newest failures first.
 
-    With a ``fingerprint``, return a page of the failures of that group. ``before`` is a jobID or runID: only
-    groups whose newest failure is below it are returned, or only failures below it. With an ``error_type``,
-    only groups of this type are returned: pages are read until one has some, up to ``PAGES_SEARCHED``.
+    With a ``fingerprint``, returns a page of the failures of that group. ``before`` is a jobID or runID: only
+    groups whose newest failure has a lower one are returned, or only failures with a lower one. With an
+    ``error_type``, returns only groups of this type, and reads up to ``PAGES_SEARCHED`` pages to find some.
     """
     for _ in range(PAGES_SEARCHED):
         page = await _page(views, kind, pattern, fingerprint, before)
@@ -111,7 +111,7 @@ async def _failures(
     rows = await views.find.newest_failed(kind, pattern, fingerprints, before, members + 1)
     groups: dict[str, list[_Listed]] = {}
     for fingerprint, state, name, number, at, error, worker, started, seen, by in rows:
-        # Maximum length of a listed error; the run has the whole error.
+        # Maximum characters of a listed error; the run has the whole error.
         listed = _Listed(
             id=number,
             name=name,
@@ -133,7 +133,7 @@ async def _failures(
 def trend_of(first: str, newest: list[str], count: int, now: str) -> str:
     """Return how a group of ``count`` failures develops: ``new``, ``growing``, ``quiet`` or empty.
 
-    ``first`` is the time of its oldest failure, ``newest`` those of its newest, the latest one first.
+    ``first`` is the time of its oldest failure; ``newest`` are the times of its newest ones, latest first.
     """
     ages = [max(age_s(at, now), 0) for at in newest if at]
     if not ages or ages[0] > RECENT_S:
@@ -141,7 +141,7 @@ def trend_of(first: str, newest: list[str], count: int, now: str) -> str:
     if not first or age_s(first, now) <= RECENT_S:
         return "new"
     recent = sum(age <= GROWTH_S for age in ages)
-    recent_s = GROWTH_S if recent < len(ages) else max(ages[-1], 1)  # there may be more in that time
+    recent_s = GROWTH_S if recent < len(ages) else max(ages[-1], 1)  # otherwise more than these may be recent
     earlier_s = max(age_s(first, now) - recent_s, recent_s)
     grows = recent / recent_s > 2 * (count - recent) / earlier_s
     return "growing" if recent >= GROWTH_LEAST and grows else ""

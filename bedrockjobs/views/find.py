@@ -1,8 +1,8 @@
 """Searches for jobs, runs and events, newest first, each page within a time limit.
 
-A search scans one stretch of rows after the other until it has found enough or its time is up, and reports
-how far it got. Within a scope it searches once per pattern of the scope, because each pattern may have an
-index of its own, and merges the pages.
+A search scans stretches of rows, one after the other, until it has found enough or its time is up, and tells
+how far it got. Within a scope, it searches once for each pattern of the scope, since each may have an index
+of its own, and merges the pages.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from bedrockjobs.views.render import (
 )
 
 FIND_S = 0.05
-"""Time after which a search scans no further stretch: half of the time budget of a page."""
+"""Seconds after which a search scans no further stretch: half of the time that a page may take."""
 
 STRETCH_MIN = 500
-"""Jobs in the first stretch: few, because a job's data may be megabytes."""
+"""Jobs in the first stretch: few, since the data of each may have megabytes."""
 
 STRETCH_MAX = 50_000
-"""Jobs in the longest stretch."""
+"""Maximum jobs in a stretch, which grows from one to the next."""
 
 FEW = 10_000
-"""Matching jobs or runs up to which sorting them is cheaper than scanning all rows."""
+"""Maximum matching jobs or runs for which sorting them is cheaper than scanning all rows in order."""
 
 EVENTS_SHOWN = 100
-"""Newest events of a job that are shown."""
+"""Maximum events of a job that are shown: the newest ones."""
 
 NAMES_WALKED = 5_000
-"""Names scanned for each pattern of a scope; reading them takes 5 ms."""
+"""Maximum names scanned for each pattern of a scope; reading them takes 5 ms."""
 
 SCHEDULES_EXAMINED = 10_000
-"""Schedules examined for a failed last run; reading them takes 10 to 15 ms."""
+"""Maximum schedules examined for a failed last run; reading them takes 10 to 15 ms."""
 
 _ERROR = 5
 """The column of the error in a row of ``newest_failed``."""
 
 _ANY_FINGERPRINT = "~"
-"""Sorts after every fingerprint."""
+"""A text that sorts after every fingerprint."""
 
 _ASIDE = frozenset({"FAILED", "PAUSED"})
 _WHERE_FEW = {
@@ -65,17 +65,17 @@ _WHERE_FEW = {
     "FINISHED": ("count_children", "find_children"),
     "CANCELLED": ("count_cancelled", "find_cancelled"),
 }
-"""Statements that count and search the jobs of a state by its index, if they are few."""
+"""By state, the statements that count its jobs and, if they are few, search them by the state's index."""
 _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
 _EVENT_KIND, _EVENT_NAME = 2, 3
 
 TimeField = Literal["created", "next", "last"]
-"""Which timestamp of a job a search filters by."""
+"""The timestamp of a job by which a search filters."""
 
 
 class JobMatches(NamedTuple):
-    """Matching jobs, newest first; the lowest jobID examined so far; whether no job has a lower one."""
+    """Matching jobs, newest first; the lowest jobID that was examined; whether no lower one exists."""
 
     jobs: list[Job]
     reached: int
@@ -87,7 +87,7 @@ class JobMatches(NamedTuple):
 
 
 class RowMatches(NamedTuple):
-    """Like ``JobMatches``, for rows."""
+    """Matching rows, with the same fields as ``JobMatches``."""
 
     rows: list[tuple[Any, ...]]
     reached: int
@@ -111,7 +111,7 @@ class RunFound(NamedTuple):
 
 
 class RunsFound(NamedTuple):
-    """Like ``JobMatches``, for runs."""
+    """Matching runs, with the same fields as ``JobMatches``."""
 
     runs: list[RunFound]
     reached: int
@@ -119,7 +119,7 @@ class RunsFound(NamedTuple):
 
 
 class ScheduleAhead(NamedTuple):
-    """A schedule that has not FAILED; ``paused`` is the pattern that pauses it, or empty."""
+    """A schedule that is not FAILED; ``paused`` is the pattern of the pause that applies to it, or empty."""
 
     job_id: int
     name: str
@@ -133,7 +133,7 @@ class Finder:
     """Searches, limited to a scope."""
 
     def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
-        """Search through ``reader``; without ``data`` payloads, output and error texts are hidden."""
+        """Search through ``reader``; without ``data``, hide job data, output and error texts."""
         self._reader = reader
         self._scope = scope
         self._data = data
@@ -152,14 +152,14 @@ class Finder:
         limit: int = 100,
         within_s: float | None = None,
     ) -> JobMatches:
-        """Return jobs below ``before`` in a state whose name matches a GLOB and whose data contains ``text``.
+        """Return jobs with a jobID below ``before``, a state, a matching name, and ``text`` in their data.
 
         RUNNING includes RUNQUEUED. The timestamp chosen by ``moment`` is at least ``since`` and before
         ``until``. Raises TimedOut if a single stretch exceeds the query timeout, and Forbidden if the token
         may not search data.
         """
         self._check_text(text)
-        # Newest open runs examined to find running jobs: more than any installation runs at once.
+        # ``most``: maximum open runs examined to find running jobs, more than any installation has at a time.
         filters: dict[str, Any] = {
             "before": JOB_ID_MAX if before is None else before,
             "state": state,
@@ -194,12 +194,11 @@ class Finder:
         only_kept: bool = False,
         limit: int,
     ) -> RunsFound:
-        """Return runs below ``before`` that have one of the statuses, whose name and worker match GLOBs.
+        """Return runs with a runID below ``before``, one of the statuses, and a matching name and worker.
 
         Their error or last lines of output contain ``text``, and their error names ``error_type``; they
-        began at ``since`` or later and before ``until``. With ``only_kept``, only runs of finished jobs that
-        are kept. Raises Forbidden if the token
-        may not search data.
+        began at ``since`` or later and before ``until``. With ``only_kept``, returns only runs of finished
+        jobs that are kept. Raises Forbidden if the token may not search data.
         """
         self._check_text(text)
         self._check_text(error_type, "errorType")
@@ -235,7 +234,7 @@ class Finder:
     async def events(
         self, *, before: int | None = None, kind: str | None = None, pattern: str | None = None, limit: int
     ) -> RowMatches:
-        """Return events (as in EventReply) below ``before`` of a kind, whose name matches a GLOB."""
+        """Return events (as in EventReply) of a kind with a number below ``before`` and a matching name."""
         filters = {"before": JOB_ID_MAX if before is None else before, "kind": kind}
 
         async def search(one: str | None, within_s: float) -> RowMatches:
@@ -247,7 +246,7 @@ class Finder:
     async def schedules_ahead(
         self, pattern: str | None, now: str, limit: int
     ) -> tuple[list[ScheduleAhead], bool]:
-        """Return the schedules that run next, and whether there are more."""
+        """Return the schedules that are due next, in this order, and whether there are more."""
         parameters = {"pattern": pattern, "now": now, **self._among(pattern)}
         page = await self._reader.view("schedules_ahead", parameters, limit, scans=True)
         schedules = [
@@ -263,17 +262,17 @@ class Finder:
         return [row[0] for row in rows]
 
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Job]:
-        """Parse jobs; remove their data if the token sees none."""
+        """Return jobs from rows, without their data if the token may not see data."""
         jobs = map(job_from, rows)
         return list(jobs if self._data else map(job_as_unseen, jobs))
 
     def _check_text(self, text: str | None, place: str = "text") -> None:
-        """Refuse to search hidden data: a match would reveal it."""
+        """Raise Forbidden for a search in hidden data, since a match would reveal it."""
         if text and not self._data:
             raise Forbidden(detail=f"{place}: this token may not see the data that would be searched")
 
     def _among(self, pattern: str | None) -> dict[str, Any]:
-        """Return the parameters that limit a statement to a pattern and the scope."""
+        """Return the parameters that limit a statement to names of a pattern's prefix and the scope."""
         return {**name_range(prefix_of_all(pattern, self._scope)), "visible": self._visible}
 
     async def _together(
@@ -284,9 +283,9 @@ class Finder:
         limit: int,
         within_s: float | None,
     ) -> RowMatches:
-        """Search once per pattern of the scope within equal shares of the time, and merge the pages.
+        """Search once for each pattern of the scope, each in an equal share of the time, and merge the pages.
 
-        Rows below the lowest number that every search has reached are left out.
+        Leaves out rows whose numbers not every search has reached.
         """
         patterns = patterns_of(pattern, self._scope)
         if not patterns:
@@ -305,7 +304,7 @@ class Finder:
     async def _search(
         self, statement: str, parameters: dict[str, Any], number: int, limit: int, within_s: float
     ) -> RowMatches:
-        """Scan one stretch after the other; ``number`` is the column by which rows are ordered."""
+        """Scan stretches, one after the other; ``number`` is the column by which rows are ordered."""
         loop = asyncio.get_running_loop()
         deadline, stretch = loop.time() + within_s, STRETCH_MIN
         found: list[tuple[Any, ...]] = []
@@ -326,7 +325,7 @@ class Finder:
                 stretch = min(stretch * 4, STRETCH_MAX)
 
     async def _statement(self, state: str | None, pattern: str | None, parameters: dict[str, Any]) -> str:
-        """Return the statement that scans the fewest jobs."""
+        """Return the name of the statement that scans the fewest jobs."""
         if pattern is not None and parameters["low"] == pattern:
             return "find_named"
         if state in _ASIDE:
@@ -363,9 +362,9 @@ class Finder:
     async def failed_alike(
         self, kind: str, pattern: str | None, fingerprint: str | None, before: int, limit: int
     ) -> tuple[list[tuple[Any, ...]], bool]:
-        """Return groups of failures whose newest number is below ``before``, and whether more follow.
+        """Return groups of failures whose newest jobID or runID is below ``before``, and whether more follow.
 
-        A row has the fingerprint, the numbers of failures, names and unseen failures, the newest and the
+        A row has the fingerprint, how many failures, names and unseen failures there are, the newest and the
         oldest jobID or runID, and when the oldest one failed.
         """
         parameters = {
@@ -381,7 +380,7 @@ class Finder:
     async def members_alike(
         self, fingerprint: str, pattern: str | None, limit: int
     ) -> tuple[list[tuple[int, str]], bool]:
-        """Return jobIDs and names of FAILED jobs of a fingerprint, newest first, and whether more follow."""
+        """Return jobID and name of FAILED jobs with a fingerprint, newest first, and whether more follow."""
         parameters = {"fingerprint": fingerprint, "pattern": pattern, "visible": self._visible}
         page = await self._reader.view("members_alike", parameters, limit, scans=True)
         return [(job_id, name) for job_id, name in page.rows], page.more
@@ -389,7 +388,7 @@ class Finder:
     async def newest_failed(
         self, kind: str, pattern: str | None, fingerprints: list[str], before: int, members: int
     ) -> list[tuple[Any, ...]]:
-        """Return the newest ``members`` failures below ``before`` of each group, newest first.
+        """Return the newest ``members`` failures of each group, below the number ``before``, newest first.
 
         A row has the fingerprint, state, name, jobID or runID, time of failure, error, worker and start, and
         when and by whom it was acknowledged.
@@ -412,7 +411,7 @@ class Finder:
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job and of the clock (as in EventReply), newest first.
 
-        A clock that was set is shown to every scope: without it, the order of the others would be wrong.
+        Every scope sees that the clock was set: otherwise, the times of other events would look out of order.
         """
         page = await self._reader.view("events_of_job", {"jobID": job_id}, EVENTS_SHOWN, scans=True)
         rows = [
@@ -423,7 +422,7 @@ class Finder:
         return rows if self._data else list(map(event_as_unseen, rows))
 
     async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:
-        """Return the newest rows of a schedule's tick history, and its newest runs."""
+        """Return the newest rows of a schedule's tick history, and its newest runs, up to these numbers."""
         history = await self._reader.view("ticks", {"jobID": job_id, "before": "~"}, ticks)
         tries = await self._reader.view("tries_of_schedule", {"jobID": job_id}, runs)
         return history.rows, tries.rows

@@ -1,7 +1,7 @@
 """The queue as a tree of names, split at slashes: backlog, throughput and latency of each branch.
 
-It takes one snapshot of the queue (``bedrockjobs.views.queues``) and two short reads of the newest jobs and
-runs. A fold groups all names with the same prefix up to the next slash; a group of one is the name itself.
+The tree is made from a snapshot of the queue (``bedrockjobs.views.queues``) and two short reads, of the
+newest jobs and runs. A fold is a row for one name, or for all names with a prefix up to the next slash.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from bedrockjobs.views.queues import (
 from bedrockjobs.views.render import in_scope, visible_pattern
 
 MEASURED_MAX = 1_000
-"""Newest runs and newest jobs by which rates are measured: a few milliseconds."""
+"""Maximum runs, and jobs, by which rates are measured: the newest ones, read in a few milliseconds."""
 
 MEASURED_S = 300.0
-"""Period over which rates are measured; shorter if the newest runs and jobs do not reach back that far."""
+"""Seconds over which rates are measured; fewer if the newest runs and jobs do not reach back so far."""
 
 
 class Percentiles(NamedTuple):
@@ -47,21 +47,21 @@ class Percentiles(NamedTuple):
 
 @dataclass(slots=True)
 class Fold:
-    """One row: a name, or all names with the prefix ``label``, which then ends with a slash."""
+    """One row: the name ``label``, or if it ends with a slash, all names with this prefix."""
 
     label: str
     names: int = 1
     totals: Totals = field(default_factory=Totals)
     running: int = 0
     more_running: bool = False
-    """Whether more are running than were counted."""
+    """True if more jobs are running than were counted."""
     failed: int = 0
     more: bool = False
-    """Whether some names or jobs were not counted."""
+    """True if not all names or jobs were counted."""
     age: int = 0
     """Age in seconds of the oldest ready job."""
     workers: tuple[str, ...] = ()
-    """Live workers that take any of its names."""
+    """The live workers that take jobs of any of its names."""
     paused_by: str = ""
     """The pattern of the pause that applies to all of its names."""
     pause_descriptions: str = ""
@@ -74,22 +74,22 @@ class Fold:
 
     @property
     def folded(self) -> bool:
-        """Return whether it groups several names."""
+        """Return whether the row is for several names."""
         return self.names > 1 or self.more
 
 
 class Folds(NamedTuple):
-    """Rows, most jobs first; the number of rows left out; whether some names were not examined."""
+    """Rows, those with most jobs first; how many rows were left out; whether not all names were examined."""
 
     rows: list[Fold]
     left_out: int
     more: bool
     age: int = 0
-    """Seconds since queued jobs were counted."""
+    """Seconds since the queued jobs were counted."""
 
 
 class _Measurements(NamedTuple):
-    """Measurements of one fold from the newest jobs and runs."""
+    """What the newest jobs and runs of one fold show."""
 
     came: list[datetime]
     ended: list[datetime]
@@ -118,7 +118,7 @@ class NameTree:
     async def some(self, pattern: str, under: str, most: int) -> Folds:
         """Return rows for the names that match a GLOB, grouped at the next slash after the prefix ``under``.
 
-        Without ``under`` each name has its own row.
+        Without ``under``, each name has a row of its own.
         """
         names, more = await self._queues.first_names(pattern, "", NAMES_MAX, NAMES_WALKED)
         if more and (counted := await self._queues.counted_names(pattern)) is not None:
@@ -218,7 +218,7 @@ class NameTree:
 
 
 async def _backlogs(snapshot: QueueSnapshot, labels: Mapping[str, str]) -> tuple[Counter[str], Counter[str]]:
-    """Return the number of ready, blocked and paused jobs of each fold, and of all later ones."""
+    """Return by fold how many jobs are ready, blocked or paused, and how many are not due yet."""
     piled: Counter[str] = Counter()
     later: Counter[str] = Counter()
     for number, group in enumerate(snapshot.groups):
@@ -264,12 +264,12 @@ def spread(spans: list[float]) -> Percentiles | None:
 
 
 def _covered_period(now: datetime, timestamps: list[str]) -> float:
-    """Return the period in seconds that the timestamps cover completely."""
+    """Return the last seconds, up to ``MEASURED_S``, for which the timestamps are complete."""
     if len(timestamps) < MEASURED_MAX:
         return MEASURED_S
     return min(max((now - moment_of(min(timestamps))).total_seconds(), 1), MEASURED_S)
 
 
 def _rate_per_minute(now: datetime, moments: list[datetime], back_s: float) -> float:
-    """Return the rate per minute of recent events."""
+    """Return how many moments per minute were in the last ``back_s`` seconds."""
     return sum((now - moment).total_seconds() <= back_s for moment in moments) * 60 / back_s

@@ -25,13 +25,13 @@ from bedrockjobs.views.queues import ALL, GROUPS_A_TURN, QueuedGroup, Queues, Qu
 from bedrockjobs.views.render import visible_pattern
 
 NEXT_SHOWN = 8
-"""Next schedules that are shown."""
+"""Maximum schedules that are shown: those that are due next."""
 
 FAR_AWAY = "9999"
-"""Prefix of the nextRun of schedules that only run when triggered."""
+"""How the ``nextRun`` of a schedule begins that runs only when triggered."""
 
 RULES_READ = 100
-"""Notification rules examined for failed deliveries: as many as may exist."""
+"""Maximum notification rules examined for failed deliveries: as many as there may be."""
 
 SET_ASIDE = ("failed", "unseen", "children", "repeating")
 """Counts of jobs outside of the queue: failed, failed and unseen, waiting for other jobs, schedules."""
@@ -49,7 +49,7 @@ class OverviewBuilder:
         settings: Settings,
         scope: Scope | None = None,
     ) -> None:
-        """Use the given views, which have the same scope."""
+        """Build from the given views; ``queues`` and ``find`` must have the same scope."""
         self._scope = scope
         self._settings = settings
         self._reader = reader
@@ -58,11 +58,11 @@ class OverviewBuilder:
         self._clock = clock
 
     async def overview(self, *, ahead: bool = True) -> OverviewReply:
-        """Return the overview; without ``ahead`` the next schedules are left out."""
+        """Return the overview, without ``ahead`` without the next schedules."""
         return (await self.overview_and_snapshot(ahead=ahead))[0]
 
     async def overview_and_snapshot(self, *, ahead: bool = True) -> tuple[OverviewReply, QueueSnapshot]:
-        """Return the overview and the snapshot of the queue that it was made from."""
+        """Return the overview, and the snapshot of the queue from which it was made."""
         snapshot = await self._queues.snapshot()
         totals = await self._queues.totals(snapshot)
         parameters = {"most": ALL}
@@ -74,7 +74,7 @@ class OverviewBuilder:
         counts = {"running": sum(running.values()), **dict(zip(SET_ASIDE, set_aside, strict=True))}
         more = totals.more | ({"running"} if more_running else set())
         on_all_hosts = await self._queues.on_all_hosts()
-        # Maximum count of schedules whose last run failed.
+        # Maximum schedules whose last run failed that are counted.
         last_failed = await self._find.schedules_that_failed(1_000)
         rule_rows = await self._reader.view("rules", {"after": ""}, RULES_READ)
         rules = list(map(RuleRow._make, rule_rows.rows)) if self._scope is None else []
@@ -111,7 +111,7 @@ class OverviewBuilder:
         )
 
     def _workers(self, snapshot: QueueSnapshot) -> tuple[int, int]:
-        """Return how many workers are live and how many take jobs; within a scope, how many take its jobs."""
+        """Return how many workers are live and how many take jobs; within a scope, both count its takers."""
         takers = snapshot.held.takers
         if self._scope is None:
             return len(takers), takers.count_active
@@ -121,7 +121,7 @@ class OverviewBuilder:
         return len(names_taken), len(names_taken)
 
     async def unseen_failures(self) -> int:
-        """Return the number of failed jobs not marked as seen; ``ALL`` if there are more."""
+        """Return the number of failed jobs that are not acknowledged, at most ``ALL``."""
         if self._scope is None:
             rows = (await self._reader.view("set_aside", {"most": ALL}, 1, scans=True)).rows
             return int(rows[0][SET_ASIDE.index("unseen")])
@@ -133,7 +133,7 @@ class OverviewBuilder:
         return list((await self._reader.view("set_aside_of_visible", parameters, 1, scans=True)).rows[0])
 
     async def _next(self) -> list[NextSchedule]:
-        # Next schedules that are examined: some of them are running.
+        # Maximum schedules that are examined, more than are shown: some of them are running.
         schedules, _ = await self._find.schedules_ahead(None, timestamp_ms(self._clock.now()), 100)
         return [
             NextSchedule(job_id=one.job_id, name=one.name, next_run=one.next_run, paused=one.paused)
@@ -192,5 +192,5 @@ class OverviewBuilder:
 
 
 def _need(group: QueuedGroup, on_all_hosts: dict[str, Requirements]) -> Requirements:
-    """Return what a group requires of workers."""
+    """Return what the jobs of a group require of workers."""
     return on_all_hosts.get(group.name, Requirements()) if group.lane == EVERY_LANE else need_of(group.lane)

@@ -1,7 +1,7 @@
-"""Problems of the queue as sentences, the most urgent first; low disk space; why workers are idle.
+"""Problems of the queue in words, the most urgent first; low disk space; why workers are idle.
 
-Sentences have no initial capital and no full stop, so that pages, the terminal and logs can embed them;
-timestamps are UTC.
+The sentences have no initial capital and no full stop, so that pages, the terminal and logs can embed them;
+their timestamps are in UTC.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from bedrockjobs.views.queues import GROUPS_A_TURN, Held, QueuedGroup, Queues, Q
 
 
 SPACE_LOW_BYTES = 1024**3
-"""Free space below which a warning is shown: a day of a busy queue."""
+"""Free bytes below which a warning is shown: what a busy queue uses in a day."""
 
 WHEN_FULL = "when it is full no jobs are created"
-"""What happens then, for messages."""
+"""What happens when the disk is full, as part of a message."""
 
 
 def free_bytes(settings: Settings) -> int | None:
@@ -48,17 +48,17 @@ def free_bytes(settings: Settings) -> int | None:
 
 
 def low_space_warning(free: int | None) -> str:
-    """Return a warning if little space is left; empty if there is enough or it is unknown."""
+    """Return a warning if few bytes are ``free``; empty if there are enough, or if the number is unknown."""
     if free is None or free >= SPACE_LOW_BYTES:
         return ""
     return f"{free / 1e6:,.0f} MB are free on the disk of the database: {WHEN_FULL}"
 
 
-# Why live workers are idle, from one bounded snapshot of the queue for all of them.
+# Why live workers are idle, by one bounded snapshot of the queue for all workers.
 
 
 WORKERS_A_TURN = 10
-"""Workers indexed between two yields to the event loop: each may have 1,600 patterns."""
+"""Workers handled between two yields to the event loop: each may have 1,600 patterns."""
 
 PAUSED = "its jobs are paused"
 BLOCKED = "its jobs need a lock that another job holds"
@@ -67,7 +67,7 @@ NOTHING = "nothing is due for it"
 NO_NAMES = "it asks for no names"
 
 _FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
-"""Idle reasons by the standing of the jobs that a worker could take, in order of preference."""
+"""Idle reasons by the standing of the jobs that a worker could take; the first that applies is shown."""
 
 
 async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dict[str, str]:
@@ -96,16 +96,16 @@ async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dic
 
 
 LATE_S = 300
-"""Age in seconds from which a ready job is a problem: a free worker would take it at once."""
+"""Seconds after which a ready job is a problem: a free worker would take it at once."""
 
 PROBLEMS_MAX = 20
-"""Problems of one kind that are listed; the rest are only counted."""
+"""Maximum problems of one kind that are listed; the others are only counted."""
 
 NAMED_MAX = 3
-"""Schedules named in one sentence; the rest are only counted."""
+"""Maximum schedules named in one sentence; the others are only counted."""
 
 NAME_CHARS_SHOWN = 60
-"""Maximum length of a name in a sentence: a few of them still fit on two lines."""
+"""Maximum characters of a name in a sentence: a few such names still fit on two lines."""
 
 EVERYTHING = "*"
 
@@ -127,7 +127,7 @@ async def problems(
     rules: Iterable[RuleRow],
     free: int | None = None,
 ) -> list[Trouble]:
-    """Return all problems; ``last_failed`` are schedules whose last run failed, ``free`` is disk space."""
+    """Return all problems; ``last_failed``: schedules whose last run failed, ``free``: bytes on disk."""
     text = low_space_warning(free)
     problems_found = [_problem("disk low", 0, text)] if text else []
     waiting = await _waiting_groups(snapshot)
@@ -145,9 +145,9 @@ async def problems(
 
 
 def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
-    """Return the notification rules whose last delivery failed.
+    """Return problems for the notification rules whose last delivery failed.
 
-    The reason is left to ``ListRules``, which is for admins: it may contain the destination.
+    Only ``ListRules``, which is for admins, shows the reason: it may contain the destination.
     """
     troubles = []
     for rule in rules:
@@ -162,7 +162,7 @@ def _unsent(rules: Iterable[RuleRow]) -> list[Trouble]:
 
 
 def jobs(count: int, one: str, many: str, *, more: bool = False) -> str:
-    """Return a count with its noun and verb."""
+    """Return a number of jobs as text, with the verb ``one`` or ``many``."""
     if more:
         return f"{count:,} or more jobs {many}"
     return f"1 job {one}" if count == 1 else f"{count:,} jobs {many}"
@@ -206,13 +206,13 @@ class _WaitingGroups(NamedTuple):
     untaken: dict[tuple[str, Requirements], _Untaken]
     """Ready jobs that no live worker takes, if any is alive."""
     blocked: dict[str, tuple[int, str]]
-    """By lock: due jobs, and since when the first one is."""
+    """By lock: how many jobs are due, and since when the first one is."""
     paused: dict[str, tuple[int, int, bool]]
-    """By pattern of a pause: jobs due and not due yet, and whether there are more."""
+    """By pattern of a pause: how many jobs are due and not due yet, and whether there are more."""
 
 
 async def _waiting_groups(snapshot: QueueSnapshot) -> _WaitingGroups:
-    """Return what the groups wait for; the event loop gets its turns between them."""
+    """Return what the groups wait for; yields to the event loop from time to time."""
     found, held = _WaitingGroups({}, {}, {}), snapshot.held
     for number, group in enumerate(snapshot.groups):
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
@@ -243,7 +243,7 @@ def _untaken(
     totals: Totals,
     on_all_hosts: Mapping[str, Requirements],
 ) -> list[Trouble]:
-    """Return problems for names that no worker takes, the longest waiting first."""
+    """Return problems for names that no worker takes, those that have waited longest first."""
     takers, now = held.takers, held.now
     troubles: list[Trouble] = []
     if totals.ready and not len(takers):
@@ -264,7 +264,7 @@ def _untaken(
 
 
 def _why_none(held: Held, name: str, need: Requirements) -> str:
-    """Return why no worker takes a name; empty within a scope, since it may name other workers."""
+    """Return why no worker takes a name; empty within a scope, since the text may name other workers."""
     return f": {held.takers.why_none_eligible(name, need)}" if held.may_name_all else ""
 
 
@@ -292,7 +292,7 @@ def _late(held: Held, totals: Totals) -> list[Trouble]:
 
 
 def _blocked(held: Held, waiting: Mapping[str, tuple[int, str]]) -> list[Trouble]:
-    """Return problems for locks that block jobs for too long."""
+    """Return problems for locks for which jobs wait longer than ``LATE_S``."""
     troubles = []
     for lock, (count, since) in sorted(waiting.items(), key=lambda item: item[1][1]):
         waited, holders = age_s(since, held.now), held.holders[lock]
@@ -309,7 +309,7 @@ def _blocked(held: Held, waiting: Mapping[str, tuple[int, str]]) -> list[Trouble
 
 
 def _paused(snapshot: QueueSnapshot, waiting: Mapping[str, tuple[int, int, bool]]) -> list[Trouble]:
-    """Return the pauses with the number of jobs that they hold back: a hold first, then the oldest pause."""
+    """Return problems for pauses, with how many jobs each holds back: a hold first, then by age."""
     troubles = []
     for pause in sorted(snapshot.held.pauses.rows, key=_hold_first):
         due, later, more = waiting.get(pause.pattern, (0, 0, snapshot.more))
@@ -345,7 +345,7 @@ def _waiting(due: int, later: int, *, more: bool) -> str:
 
 
 def _drained(held: Held) -> list[Trouble]:
-    """Return the live workers that are drained."""
+    """Return problems for live workers that are drained."""
     troubles = []
     for drain in held.drains.values():
         if drain.worker in held.takers and held.may_name_all:

@@ -1,8 +1,9 @@
 """Snapshots of the queue: what is queued, and whether it may be taken.
 
-The terms are those of ``bedrockjobs.job.eligibility``. A snapshot reads the queue by lane and name (a group),
-never job by job. It is bounded: beyond a limit it sets ``more``, and its counts are then lower bounds.
-Within a scope it first finds the names in scope and reads nothing else.
+The terms are those of ``bedrockjobs.job.eligibility``. A lane is the part of the queue whose jobs have the
+same lock and the same requirements. A snapshot reads the queue by groups, one for each lane and name, never
+job by job. Beyond a limit it sets ``more``; its counts are lower bounds then. Within a scope, it reads only
+names in scope.
 """
 
 from __future__ import annotations
@@ -44,64 +45,64 @@ from bedrockjobs.views.render import (
 )
 
 NAMES_MAX = 1_000
-"""Names examined for one pattern or scope; there may be more."""
+"""Maximum names examined for one pattern or scope; there may be more."""
 
 NAMES_WALKED = 40_000
-"""Names scanned to find those that match; reading them takes 40 ms."""
+"""Maximum names scanned to find matching ones; reading them takes 40 ms."""
 
 GROUPS_MAX = 1_000
-"""Groups in a snapshot, about 20 index seeks each."""
+"""Maximum groups in a snapshot; each costs about 20 index seeks."""
 
 ALIKE_MAX = 100
-"""Names with the same prefix, up to a slash, that get a group each; the others share one."""
+"""Maximum names with the same prefix, up to a slash, that get a group each; the others share one."""
 
 COUNTED_MAX = 10_000
-"""Maximum count of jobs in one group."""
+"""Maximum jobs counted in one group."""
 
 COUNTS_MAX = 10_000
-"""Jobs counted in one snapshot: about 20 ms."""
+"""Maximum jobs counted in one snapshot, in about 20 ms."""
 
 COUNTED_LEAST = 10
-"""Minimum number of jobs counted in each group."""
+"""Jobs that are counted in each group even if the limit of the snapshot is exceeded."""
 
 GROUPS_READ_MAX = 20_000
-"""Pairs of name and lane that are looked up for a page of names."""
+"""Maximum pairs of name and lane that are looked up for a page of names."""
 
 SET_ASIDE_SCANNED = 50_000
-"""Failed or waiting jobs scanned within the common prefix of a scope; reading them takes 50 ms."""
+"""Maximum failed or waiting jobs scanned for a scope, by its common prefix; reading them takes 50 ms."""
 
 RUNNING_COUNTED_MAX = 100_000
-"""Runs in progress that are counted: 0.3 s of the reader, and more than a server has workers for."""
+"""Maximum running jobs that are counted, in 0.3 s of a reader: more than a server has workers for."""
 
 OLDEST_MAX = 20_000
-"""Oldest jobs scanned for runs of clients without a worker name, which no index covers."""
+"""Maximum jobs, the oldest, scanned for running ones without a worker's name, which no index covers."""
 
 HELD_MAX = 10_000
-"""Lanes of running jobs in a snapshot: more than any installation runs at once."""
+"""Maximum lanes of running jobs in a snapshot: more than any installation has at a time."""
 
 ALL = 100_000_000
-"""Effectively unlimited: jobs that failed, wait or repeat are all counted, a million in 0.1 s."""
+"""Maximum failed, waiting or repeating jobs that are counted: in effect all, a million in 0.1 s."""
 
 COUNT_S = 5.0
-"""Timeout for counting the whole queue; after it, only a bounded part is counted."""
+"""Maximum seconds for counting the whole queue; after them, only a bounded part is counted."""
 
 COUNT_SLICE = 1_000
-"""Groups counted per query, so that other reads can run in between."""
+"""Maximum groups counted by one query, so that other reads can run in between."""
 
 COUNT_SLICE_SHRINKS = 8
-"""Factor by which a slice is smaller that follows one that took too long."""
+"""By which factor the next slice is smaller after a slice that took too long."""
 
 NAMES_COUNTED_MAX = 20_000
-"""Groups kept from a full count, those with the most jobs: about 5 MB."""
+"""Maximum groups kept from a full count, those with the most jobs: about 5 MB."""
 
 AGE_PER_COST = 20
-"""A full count is cached for this many times its duration: counting takes at most 5 % of a reader's time."""
+"""How many times its duration a full count is cached: so counting takes at most 5 % of a reader's time."""
 
 COUNTED_EACH_TIME = 20_000
-"""Jobs that are counted for every snapshot, in about 20 ms; a larger count is cached."""
+"""Maximum jobs of a full count that is not cached but repeated for every snapshot, in about 20 ms."""
 
 AGE_MAX_S = 60.0
-"""Maximum age of a cached count."""
+"""Maximum age of a cached count in seconds."""
 
 GROUPS_A_TURN = 100
 """Groups processed between two yields to the event loop."""
@@ -109,23 +110,23 @@ GROUPS_A_TURN = 100
 
 @dataclass(slots=True)
 class QueuedGroup:
-    """The queued jobs of one lane and name, or of all remaining names with one prefix."""
+    """The queued jobs of one lane and name; with ``rest``, of all further names with its prefix."""
 
     lane: str
     name: str
     oldest: str
-    """The lowest nextRun, due or not; empty if unknown."""
+    """The earliest ``nextRun``, whether due or not; empty if unknown."""
     rest: bool = False
-    """Whether it covers ``name`` and all later names with the same prefix."""
+    """True if the group has ``name`` and all names after it with the same prefix up to a slash."""
     due: int = 0
     later: int = 0
     more_due: bool = False
-    """Whether more are due than were counted."""
+    """True if more jobs are due than were counted."""
     more_later: bool = False
 
     @property
     def more(self) -> bool:
-        """Return whether there are more than were counted."""
+        """Return whether there are more jobs than were counted."""
         return self.more_due or self.more_later
 
 
@@ -135,15 +136,15 @@ class Held(NamedTuple):
     now: str
     pauses: Pauses
     holders: dict[str, LockHolders]
-    """Running jobs, by the lock that they hold."""
+    """The running jobs that hold each lock."""
     takers: EligibleWorkers
     drains: dict[str, Drain]
     limits: tuple[Limit, ...] = ()
     may_name_all: bool = True
-    """Whether messages may name every worker and job; False within a scope."""
+    """True if messages may name any worker and job; False within a scope."""
 
     def standing(self, group: QueuedGroup, *, due: bool) -> Readiness:
-        """Return whether jobs of a group are ready, later, paused or blocked."""
+        """Return whether jobs of a group that are due, or not due, are ready, later, paused or blocked."""
         return readiness_of(group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders)
 
     def pause_of(self, group: QueuedGroup) -> PauseRow | None:
@@ -151,7 +152,7 @@ class Held(NamedTuple):
         return self.pauses.pause_for(group.name, group.lane)
 
     def lock_holder(self, group: QueuedGroup) -> int | None:
-        """Return the jobID of a job that holds a group's lock, unless another one may run."""
+        """Return the jobID of a job that holds the lock of a group, or None if one more job may hold it."""
         return lock_holder(group.lane, self.holders)
 
 
@@ -169,7 +170,7 @@ class Totals:
     oldest: str = ""
     """When the oldest ready job became due."""
     more: set[str] = field(default_factory=set)
-    """The counts that are lower bounds."""
+    """The names of the counts that are lower bounds."""
 
     def count(self, name: Readiness, jobs: int, *, more: bool) -> None:
         """Add to the count of one standing."""
@@ -178,7 +179,7 @@ class Totals:
             self.more.add(name)
 
     def note_oldest(self, timestamp: str) -> None:
-        """Update the due time of the oldest ready job."""
+        """Note when a ready job became due, if that is earlier than ``oldest``."""
         if timestamp:
             self.oldest = min(filter(None, (self.oldest, timestamp)))
 
@@ -188,7 +189,7 @@ class RunningCounts(NamedTuple):
 
     by_name: dict[str, int]
     more: bool
-    """Whether more are running than were counted."""
+    """True if more jobs are running than were counted."""
 
 
 class QueueSnapshot(NamedTuple):
@@ -197,9 +198,9 @@ class QueueSnapshot(NamedTuple):
     held: Held
     groups: list[QueuedGroup]
     more: bool
-    """Whether some groups were left out."""
+    """True if groups were left out."""
     unlocked_lanes: list[str]
-    """Lanes whose due jobs are ready unless paused."""
+    """The lanes without a held lock: their due jobs are ready unless paused."""
     age: float = 0.0
     """Seconds since the jobs were counted."""
 
@@ -209,21 +210,21 @@ class _Count(NamedTuple):
 
     groups: list[QueuedGroup]
     more: bool
-    """Whether some groups were dropped."""
+    """True if groups were left out."""
     at: float
-    """When it began, in the time of the event loop."""
+    """When the count began, by the clock of the event loop."""
     cost_s: float
 
 
 class _BegunCount(NamedTuple):
-    """A count that was not finished in time."""
+    """A count of the whole queue that was not finished in time, and which the next call continues."""
 
     groups: list[QueuedGroup]
     more: bool
     last: tuple[str, str]
     """The last lane and name that were counted."""
     size: int
-    """Groups that the next query counts."""
+    """How many groups the next query counts."""
     at: float
 
 
@@ -250,7 +251,7 @@ class Queues:
         return timestamp_ms(self._clock.now())
 
     async def held(self) -> Held:
-        """Read the pauses, the held locks and the workers."""
+        """Read the pauses, the held locks and the live workers."""
         now = timestamp_ms(self._clock.now())
         pauses = Pauses(await self.pauses(now))
         drains = (await self._reader.view("drained_workers", {}, HELD_MAX)).rows
@@ -276,7 +277,7 @@ class Queues:
         return visible_pauses(map(PauseRow._make, rows), self._scope)
 
     async def on_all_hosts(self) -> dict[str, Requirements]:
-        """Return what schedules that run on all hosts require of workers, by name."""
+        """Return what each schedule on all hosts requires of workers, by its name."""
         rows = (await self._reader.view("schedules_on_all_hosts", {}, LIST_MAX)).rows
         return {
             name: Requirements(decode_options(options).own_command)
@@ -330,10 +331,10 @@ class Queues:
         return QueueSnapshot(held, groups, more or page.more, [])
 
     async def _count_all(self) -> _Count | None:
-        """Return a count of the whole queue, cached in proportion to its cost.
+        """Return a count of the whole queue, cached for a time in proportion to its cost.
 
-        If counting takes too long, it is the previous count, or None, and the next call continues. It reads
-        the index in slices; concurrent callers wait for the same count.
+        If counting takes too long, returns the previous count, or None; the next call continues. The index is
+        read in slices; concurrent callers wait for the same count.
         """
         loop = asyncio.get_running_loop()
         async with self._counting:
@@ -373,9 +374,10 @@ class Queues:
             return counted
 
     async def ranked(self, pattern: str | None, after: str, limit: int) -> list[str] | None:
-        """Return matching names after ``after``, most due jobs first; None if too large to count, or scoped.
+        """Return matching names, those with most due jobs first, from behind the name ``after``.
 
-        Names without queued, running or failed jobs are left out.
+        Leaves out names without queued, running or failed jobs. Returns None within a scope, or if the queue
+        is too large to be counted.
         """
         if self._scope is not None or (counted := await self._count_all()) is None:
             return None
@@ -399,13 +401,13 @@ class Queues:
         return names[begin : begin + limit]
 
     async def _lanes(self) -> tuple[list[str], bool]:
-        # Lanes in a snapshot: one for each lock and for each worker with jobs of its own.
+        # Maximum lanes in a snapshot: there is one for each lock, and for each worker with jobs of its own.
         page = await self._reader.view("queue_lanes", {}, 1_000, scans=True)
         return [row[0] for row in page.rows], page.more
 
     async def _count(self, groups: list[QueuedGroup], held: Held) -> None:
-        """Count the jobs of each group; the fewer groups there are, the higher the limit for each."""
-        budget = COUNTS_MAX  # recounted jobs are not subtracted
+        """Count the jobs of each group: the fewer groups there are, the more jobs of each."""
+        budget = COUNTS_MAX  # jobs that are counted again count once
         open_groups = [group for group in groups if not group.rest]
         most = 0
         while open_groups:
@@ -426,7 +428,7 @@ class Queues:
         await self._count_rests([group for group in groups if group.rest], held, max(budget, 0))
 
     async def _count_rests(self, rests: list[QueuedGroup], held: Held, budget: int) -> None:
-        """Count the groups that share names, if every pause applies to all of their names or to none."""
+        """Count the groups of several names to all of whose names, or to none, each pause applies."""
         for group in rests:
             group.more_due = group.more_later = True
         uniform = [group for group in rests if self._is_uniform(group, held)]
@@ -443,7 +445,7 @@ class Queues:
 
     @staticmethod
     def _is_uniform(group: QueuedGroup, held: Held) -> bool:
-        """Return whether each pause applies to all names of a shared group or to none."""
+        """Return whether each pause applies to all names of a group or to none of them."""
         beginning = f"{prefix_of(group.name)}/"
         for pause in held.pauses.rows:
             fixed = literal_prefix(pause.pattern)
@@ -478,7 +480,7 @@ class Queues:
             totals.more |= {"ready", "later", "paused", "blocked", "mocked"}
             if (
                 snapshot.unlocked_lanes and not snapshot.held.pauses.rows
-            ):  # lanes alone determine what is ready
+            ):  # then the lanes alone say what is ready
                 await self._by_lanes(snapshot, totals)
         if "ready" in totals.more:
             totals.more.add("untaken")
@@ -522,7 +524,7 @@ class Queues:
         return {name: count for name, count in counts.items() if in_scope(self._scope, name)}
 
     async def counted_names(self, pattern: str) -> list[str] | None:
-        """Return the matching names of queued, running or failed jobs; None if ``ranked`` returns none."""
+        """Return the matching names of queued, running or failed jobs; None if not all can be counted."""
         if self._scope is not None or (counted := await self._count_all()) is None or counted.more:
             return None
         (running, _), failed = await self.running(), await self.failed()
@@ -530,14 +532,14 @@ class Queues:
         return await matching(names | running.keys() | failed.keys(), pattern)
 
     async def names(self, pattern: str | None, after: str, limit: int) -> list[str]:
-        """Return a page of names of jobs; raises TimedOut if too few match within ``query_s``."""
-        # Effectively unlimited; the scan ends at the last name or at the query timeout.
+        """Return a page of names of jobs; raises TimedOut if the scan takes longer than ``query_s``."""
+        # In effect no limit: the scan ends at the last name or at the query timeout.
         return (await self.first_names(pattern, after, limit, 1_000_000_000))[0]
 
     async def first_names(
         self, pattern: str | None, after: str, limit: int, walked: int
     ) -> tuple[list[str], bool]:
-        """Return the matching names among the next ``walked`` names, and whether there may be more."""
+        """Return matching names among the next ``walked`` after ``after``, and whether more may follow."""
         first: set[str] = set()
         more = False
         patterns = patterns_of(pattern, self._scope)
@@ -562,7 +564,7 @@ class Queues:
 
 
 async def matching(names: Iterable[str], pattern: str | None) -> list[str]:
-    """Return the names that match a pattern, yielding to the event loop in between."""
+    """Return the names that match a pattern; yields to the event loop from time to time."""
     found = []
     for number, name in enumerate(names, 1):
         if not number % (10 * GROUPS_A_TURN):

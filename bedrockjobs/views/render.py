@@ -29,12 +29,12 @@ def _value(value: Any) -> str:
 
 
 def _stored(value: Any) -> str:
-    """Return stored JSON text, or null if empty."""
+    """Return stored JSON text as it is, or ``null`` if it is empty."""
     return value or "null"
 
 
 def keys_of(reply: type[Reply]) -> tuple[str, ...]:
-    """Return the keys of a reply, in the order of the columns of ``views.sql``, without what has none."""
+    """Return the keys of a reply that have columns in ``views.sql``, in their order."""
     return tuple(wire_name(field) for field in reply.model_fields if field not in ("hidden", "error_type"))
 
 
@@ -55,17 +55,17 @@ _TICK = _shape(TickReply)[:-2]  # the outcomes of runs are not in the row
 _EVENT = _shape(EventReply)
 
 REPEAT = keys_of(ScheduleReply).index("repeat")
-"""The column of a schedule's repeat."""
+"""The index of the column of a schedule's repeat."""
 
 PAUSED = keys_of(ScheduleReply).index("paused")
-"""The column of a schedule's pause."""
+"""The index of the column of the pattern that pauses a schedule."""
 
 _STOP, _ERROR = map(keys_of(RunReply).index, ("stop", "error"))
 _WORDS = keys_of(ScheduleReply).index("words")
 
 
 def render_run(row: Sequence[Any]) -> str:
-    """Return a run, with its data if the row has it. A requested stop is shown as its signal only."""
+    """Return a run, with its data if the row has that. Of a requested stop, only the signal is shown."""
     shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
     text = _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
     kind = type_of_error(row[_ERROR]) if row[_ERROR] else ""
@@ -83,26 +83,26 @@ def raised(error_type: str | None) -> dict[str, str | None]:
 
 
 def line(row: Sequence[Any]) -> str:
-    """Return a line of output."""
+    """Return a line of output as JSON text."""
     return _written(_LINE, row)
 
 
 def schedule(row: Sequence[Any], description: str, paused: str) -> str:
-    """Return a schedule with its repeat in words, and the pattern that pauses it."""
+    """Return a schedule with the ``description`` of its repeat, and the pattern that pauses it."""
     return _written(
         _SCHEDULE, [*row[:_WORDS], description, *row[_WORDS + 1 : PAUSED], paused, *row[PAUSED + 1 :]]
     )
 
 
 def tick(row: Sequence[Any], status: str, failed: int) -> str:
-    """Return a row of the tick history, with the status of the last run and the number of failed ticks."""
+    """Return a row of the tick history with the status of its last run and how many of its ticks failed."""
     more = f',"status":{quoted(status)}' if status else ""
     more += f',"failed":{failed}' if failed else ""
     return f"{_written(_TICK, row)[:-1]}{more}}}"
 
 
 def event(row: Sequence[Any]) -> str:
-    """Return an event."""
+    """Return an event as JSON text."""
     return _written(_EVENT, row)
 
 
@@ -110,11 +110,11 @@ def event(row: Sequence[Any]) -> str:
 
 
 WIDE = "*"
-"""Shown instead of the pattern of a pause that is not contained in the scope."""
+"""What is shown in place of the pattern of a pause that also applies outside of the scope."""
 
 
 def patterns_within(wanted: str | None, scope: Scope) -> tuple[str, ...]:
-    """Return the intersection of a pattern and a scope; raises Forbidden if it is too complex."""
+    """Return patterns for the names in both a pattern and a scope; raises Forbidden if there are too many."""
     try:
         return scope.narrow([wanted or "*"])
     except TooManyPatterns as error:
@@ -122,7 +122,7 @@ def patterns_within(wanted: str | None, scope: Scope) -> tuple[str, ...]:
 
 
 def patterns_of(wanted: str | None, scope: Scope | None) -> tuple[str | None, ...]:
-    """Return the patterns to search by: the intersection with the scope, or the given pattern without one."""
+    """Return the patterns to search by: the given one, or within a scope its intersection with the scope."""
     return (wanted,) if scope is None else patterns_within(wanted, scope)
 
 
@@ -152,7 +152,7 @@ def in_scope(scope: Scope | None, name: str) -> bool:
 
 
 def overlaps(pattern: str, other: str) -> bool:
-    """Return whether two patterns may match the same name; False if the intersection is too complex."""
+    """Return whether two patterns may match the same name; False if finding out would take too long."""
     try:
         return bool(intersection(pattern, other))
     except TooManyPatterns:
@@ -160,7 +160,7 @@ def overlaps(pattern: str, other: str) -> bool:
 
 
 def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[PauseRow, ...]:
-    """Return the pauses that apply to visible names; those that also apply to others lose their reason."""
+    """Return the pauses that apply to visible names, without author and reason if also to other names."""
     if scope is None:
         return tuple(pauses)
     visible = []
@@ -173,6 +173,6 @@ def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[Pau
 
 
 def visible_pattern(pattern: str, scope: Scope | None) -> str:
-    """Return the pattern of a pause as shown: ``*`` if it also applies to names outside of the scope."""
+    """Return the pattern of a pause as a scope may see it: ``*`` if it also applies outside of the scope."""
     wide = scope is not None and pattern not in ("", HOLD_PATTERN) and not scope.includes_pattern(pattern)
     return WIDE if wide else pattern

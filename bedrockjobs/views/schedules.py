@@ -1,6 +1,6 @@
 """Schedules: outcomes of their ticks, since when they have been failing, and ValidateSchedule.
 
-Outcomes are pure functions of runs, given as (scheduled time, cause, status), newest first.
+Outcomes are computed from runs, given as (scheduled time, cause, status), newest first.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
 RUNS_EXAMINED = 1_000
-"""Newest runs of a schedule that are examined: a few milliseconds."""
+"""Maximum runs of a schedule that are examined, the newest ones: a few milliseconds."""
 
 Try = tuple[str, str, str]
 
 UNDECIDED = frozenset({"running", "returned", "snoozed", "terminated", "killed"})
-"""Statuses that count neither as success nor as failure; the last two are requested by a person."""
+"""Statuses that count neither as success nor as failure; the last two are ends that were asked for."""
 
 
 class ScheduleHealth(NamedTuple):
@@ -44,7 +44,7 @@ class ScheduleHealth(NamedTuple):
 
 
 def standing_of(tries: Iterable[Try]) -> ScheduleHealth:
-    """Return since when a schedule has been failing, and whether any run succeeded."""
+    """Return since when a schedule has been failing, and whether any of the runs succeeded."""
     since = ""
     for meant_for, _, status in tries:
         if status in UNDECIDED:
@@ -70,24 +70,24 @@ class TickOutcomes:
         self._failed: Sequence[int] = [0, *accumulate(failed)]
 
     def summarize(self, first: str, last: str) -> tuple[str, int]:
-        """Return the status of the last run in a range of ticks, or empty, and the number of failures."""
+        """Return the status of the last run in a range of ticks, or empty, and how many ticks failed."""
         low, high = bisect_left(self._ticks, first), bisect_right(self._ticks, last)
         return (self._statuses[high - 1] if high > low else "", self._failed[high] - self._failed[low])
 
 
 # ValidateSchedule: errors, warnings, a description in words, and the next ticks of a repeat.
 #
-# Pure except for the handler: the current time is a parameter.
+# Only the handler reads the clock: all other functions get the current time.
 
 
 TICKS_SHOWN = 5
-"""Next ticks in a reply."""
+"""Maximum ticks in a reply: the next ones."""
 
 CLOCK_CHANGES_DAYS = 366
-"""Days ahead that are searched for clock changes: a full year."""
+"""How many days ahead clock changes are searched: a full year."""
 
 WORDS_KEPT_MAX = 4_096
-"""Cached descriptions, so that lists of schedules do not compute them each time."""
+"""Maximum descriptions that are cached, so that a list of schedules does not compute them each time."""
 
 _BASES = {
     "SCHEDULED": "the moment it was due",
@@ -108,7 +108,7 @@ _UNITS = {"s": "second", "m": "minute", "h": "hour"}
 
 @handles(ValidateSchedule)
 def validate(serving: Serving, command: ValidateSchedule) -> Answer:
-    """Validate a repeat at the server's current time, or as if it were another time."""
+    """Validate a repeat as of the server's time, or of the time ``after`` in the command."""
     now = serving.clock.now()
     if command.after is not None:
         now = moment_of(stamped(command.after, timestamp(now)))
@@ -130,7 +130,7 @@ def validated(text: str, now: datetime, compatibility: Compatibility) -> str:
 
 @lru_cache(maxsize=WORDS_KEPT_MAX)
 def words_of(text: str) -> str:
-    """Return the description of a stored schedule, or its error."""
+    """Return the description of a stored repeat, or what is wrong with it."""
     try:
         zone, expression = cron.split_zone(text)
         return _words(expression, zone)
@@ -197,7 +197,7 @@ def _fields(expression: str) -> dict[str, str]:
 
 
 def _ends_with_year(expression: str) -> bool:
-    """Return whether six fields mean minute to year: a second of 0 in front of them changes nothing."""
+    """Return whether six fields are minute to year: then ``0`` in front, as second, changes nothing."""
     try:
         return cron.parse(f"0 {expression.strip()}") == cron.parse(expression)
     except ValueError:
@@ -234,7 +234,7 @@ def _left(ticks: list[str]) -> Iterator[str]:
 
 
 def _uneven(expression: str) -> Iterator[str]:
-    """Warn of steps that do not divide their range evenly."""
+    """Warn of steps that do not divide their range evenly, so that the last one is shorter."""
     for name, field in _steps(expression):
         for term in field.split(","):
             step = int(match[1]) if (match := _STEP.fullmatch(term)) else 1
@@ -255,7 +255,7 @@ def _single(expression: str) -> Iterator[str]:
         for term in text.split(","):
             body, slash, step = term.partition("/")
             field = _BY_NAME[name]
-            # A step such as */7 in weekdays also matches one value, but as intended: once a week.
+            # */7 in weekdays matches one value too, but is meant to: once a week.
             if not slash or int(step) == 1 or (body == "*" and int(step) <= field.high):
                 continue
             if len(members_of(field, term)) == 1:
@@ -264,7 +264,7 @@ def _single(expression: str) -> Iterator[str]:
 
 
 def _steps(expression: str) -> list[tuple[str, str]]:
-    """Return the fields that may have steps; an interval such as ``7m`` counts as one."""
+    """Return name and text of the fields that may have steps; an interval ``7m`` is ``*/7`` of minutes."""
     if interval := _INTERVAL.fullmatch(expression.strip()):
         return [(_UNITS[interval[2].lower()], f"*/{int(interval[1])}")]
     fields = _fields(expression)
@@ -285,7 +285,7 @@ class _OffsetChange(NamedTuple):
 def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: datetime) -> Iterator[str]:
     """Warn of wall-clock times that a clock change skips or repeats.
 
-    A schedule with ``*`` in minute and hour continues in real time through both, so it needs no warning.
+    A schedule with ``*`` in minute and hour needs no warning: it goes on in real time through clock changes.
     """
     if schedule.wild and schedule.hours == (1 << 24) - 1:
         return
@@ -305,7 +305,7 @@ def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: dateti
 
 
 def _changes(zone: tzinfo, now: datetime) -> Iterator[_OffsetChange]:
-    """Yield the clock changes within a year."""
+    """Yield the clock changes of a zone in the next ``CLOCK_CHANGES_DAYS``."""
     if zone is UTC:
         return
     early = now.astimezone(UTC).replace(microsecond=0)

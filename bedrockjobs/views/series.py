@@ -1,6 +1,7 @@
-"""The history of names: counts, waits, durations and depth, step by step.
+"""The history of names: counts of jobs, waits, durations and numbers of queued jobs, for each step of time.
 
-Statistics write them minute by minute (``bedrockjobs.observe.stats``); what is not yet written is added here.
+The statistics (``bedrockjobs.observe.stats``) write them minute by minute; what they have not written yet is
+added here.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.render import in_scope
 
 DEPTHS_EVERY_S = 60.0
-"""Interval at which queued jobs are counted: the shortest step of a history."""
+"""Seconds between counts of the queued jobs: the shortest step of a history."""
 
 ROWS_MAX = 100_000
-"""Rows read at once: 50 names with 1,440 minutes each fit in."""
+"""Maximum rows of one read: enough for 50 names with 1,440 minutes each."""
 
 _COUNTS = slice(3, 3 + TOOK.stop)
-"""The counts in a row of the table."""
+"""Where the counts are in a row of the table ``stats``."""
 
 
 class _Sums(NamedTuple):
@@ -54,7 +55,7 @@ class Histories:
     """Reads the series of names, within a scope."""
 
     def __init__(self, reader: Reader, stats: Stats, clock: Clock, scope: Scope | None = None) -> None:
-        """Read from ``reader``, and from ``stats`` what this server has not written yet."""
+        """Read the table through ``reader``, and what this server has not written yet from ``stats``."""
         self._reader = reader
         self._stats = stats
         self._clock = clock
@@ -91,13 +92,13 @@ class Histories:
         )
 
     def _ends(self, length_s: int, step_s: int) -> tuple[int, int]:
-        """Return the first second of a range that ends now, and the one after its last step."""
+        """Return the first second of a range that ends now, and the second after its last step."""
         now = int(self._clock.now().timestamp())
         last = now - now % step_s + step_s
         return last - length_s, last
 
     async def _rows(self, names: Sequence[str], first: int, step: int) -> list[StatsRow]:
-        """Return the rows of names since a time, those not yet written last."""
+        """Return the rows of names since a time; those that are not written yet are the last."""
         shown = [name for name in names if in_scope(self._scope, name)]
         since = _timestamp(first)
         parameters = {"names": jsontext.dump(shown), "step": step, "since": since}
@@ -107,13 +108,13 @@ class Histories:
 
 
 class DepthSampler(BackgroundTask):
-    """Counts the queued jobs by name, once in each minute in which something happened and once after it.
+    """Counts the queued jobs by name: in each minute in which something happened, and in the next one.
 
-    It uses the count of the queue that the pages have, which takes at most 5 % of a reader's time.
+    It uses the same count of the queue as the pages, which takes at most 5 % of a reader's time.
     """
 
     def __init__(self, queues: Queues, stats: Stats, every_s: float = DEPTHS_EVERY_S) -> None:
-        """Count by ``queues`` every ``every_s`` seconds, for ``stats``."""
+        """Count with ``queues`` every ``every_s`` seconds, and pass the counts to ``stats``."""
         self._queues = queues
         self._stats = stats
         self._every_s = every_s
@@ -158,7 +159,7 @@ def _counts(counts: Sequence[int]) -> dict[str, int | float | None]:
 def quantile(buckets: Sequence[int], part: float) -> float | None:
     """Return an estimate of a quantile in seconds from the buckets of ``SPAN_S``; None if all are empty.
 
-    It is interpolated within its bucket. Beyond the last bound, it is that bound.
+    The estimate is interpolated within its bucket; beyond the last bound, it is that bound.
     """
     left = part * sum(buckets)
     if not left:

@@ -1,6 +1,6 @@
-"""Counts of jobs by state, their children, and details for the rows of job lists.
+"""Counts of jobs by state, children of jobs, and details for the rows of job lists.
 
-Every count is capped; a capped count is a lower bound.
+Every count has a maximum; a count that reaches it is a lower bound.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from bedrockjobs.views.render import filter_of, name_range, patterns_of
 
 
 CHILDREN_COUNTED = 10_000
-"""Children examined per query; reading them takes 10 ms."""
+"""Maximum children examined by one query; reading them takes 10 ms."""
 
 FAMILY_S = 0.025
-"""Time after which no further stretch is scanned; a job's page makes three such scans."""
+"""Seconds after which no further stretch is scanned; the page of a job makes three such scans."""
 
 _FOUND_FROM = 2
 
 
 class Children(NamedTuple):
-    """Children by jobID, the last jobID examined, and whether there are none after it."""
+    """Children ordered by jobID, the last jobID that was examined, and whether no child follows it."""
 
     jobs: list[Job]
     keys: dict[int, str]
-    """The unique keys of these, by jobID, as stored: until when it is held, followed by the key."""
+    """The unique key of each of these, by jobID, as stored: until when it is held, followed by the key."""
     reached: int
     ended: bool
 
 
 class FamilyCounts(NamedTuple):
-    """Number of children by state, and whether there are more."""
+    """The number of children in each state, and whether there are more."""
 
     states: dict[str, int]
     more: bool
@@ -61,20 +61,20 @@ class _Stretch(NamedTuple):
     reached: int
     ended: bool
     cut: bool
-    """Whether rows beyond the limit were left out."""
+    """True if rows beyond the limit were left out."""
 
 
 class Families:
     """Reads the children of jobs, limited to a scope."""
 
     def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
-        """Read from ``reader``; without ``data`` payloads are hidden."""
+        """Read through ``reader``; without ``data``, hide the data of jobs."""
         self._reader = reader
         self._scope = scope
         self._data = data
 
     async def children(self, job_id: int, after: int, limit: int, *, full: bool = False) -> Children:
-        """Return a page of a job's children by jobID. A ``full`` page has no time limit."""
+        """Return up to ``limit`` children with a jobID above ``after``; a ``full`` page has no time limit."""
         length = limit + 1 if self._scope is None else CHILDREN_COUNTED
         deadline, jobs, keys = _deadline(inf if full else FAMILY_S), list[Job](), dict[int, str]()
         while True:
@@ -115,7 +115,7 @@ class Families:
         return jobs if self._data else list(map(job_as_unseen, jobs))
 
     async def _stretch(self, statement: str, job_id: int, after: int, limit: int, length: int) -> _Stretch:
-        """Examine the next children after a jobID."""
+        """Examine up to ``length`` children after a jobID, and return up to ``limit`` rows."""
         parameters = {"jobID": job_id, "after": after, "stretch": length, "visible": filter_of(self._scope)}
         page = await self._reader.view(statement, parameters, limit, scans=self._scope is not None)
         highest, looked = page.rows[0][:_FOUND_FROM]
@@ -132,19 +132,19 @@ def _deadline(within_s: float) -> float:
 
 
 CHILDREN_OF_MANY = 200
-"""Maximum count of children per listed job: 10,000 for a page, 15 ms of the reader."""
+"""Maximum children counted for each listed job: for a page 10,000, which takes 15 ms of a reader."""
 
 FAMILY_STATES = ("FINISHED", "FAILED", "RUNNING", "QUEUED", "CANCELLED")
 """States by which children are counted; a child that waits for its own children counts as queued."""
 
 ALL = ""
-"""The key for jobs in any state."""
+"""The key of the count of jobs in any state."""
 
 KEPT = "kept"
-"""The key for finished jobs that are kept as runs."""
+"""The key of the count of finished jobs that are kept as runs."""
 
 Counts = dict[str, tuple[int, bool]]
-"""Number of jobs by state, and whether there may be more. RUNNING includes RUNQUEUED."""
+"""For each state, the number of jobs and whether there may be more. RUNNING includes RUNQUEUED."""
 
 
 class NewestRun(NamedTuple):
@@ -163,7 +163,7 @@ class States:
     """Counts jobs, limited to a scope."""
 
     def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
-        """Read from ``reader``; without ``data`` progress is hidden."""
+        """Read through ``reader``; without ``data``, hide progress."""
         self._reader = reader
         self._scope = scope
         self._data = data
@@ -171,8 +171,8 @@ class States:
     async def counts(self, pattern: str | None = None) -> Counts:
         """Return the number of jobs by state, for all names or for those that match a GLOB.
 
-        Return nothing for a pattern without a literal prefix, which would need a full scan, and for a scope
-        of several patterns, which may overlap.
+        Returns an empty dict for a pattern without a literal prefix, which would need a full scan, and for a
+        scope of several patterns, which may overlap.
         """
         if self._scope is None and (pattern is None or not pattern.strip("*")):
             return await self._all()
