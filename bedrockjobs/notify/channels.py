@@ -188,11 +188,14 @@ class Channels:
             for key, value in self._environment.items()
             if key in PASSED_VARIABLES or key.startswith(_FOR_MESSAGES)
         }
-        with TemporaryFile() as stderr:  # child processes it leaves may hold a pipe open
+        # Files: a program may end before it has read a pipe, and child processes it leaves may hold one open.
+        with TemporaryFile() as stdin, TemporaryFile() as stderr:
+            stdin.write(self._cloud_event(message))
+            stdin.seek(0)
             try:
                 program = await asyncio.create_subprocess_exec(
                     Path(self._commands) / name,
-                    stdin=asyncio.subprocess.PIPE,
+                    stdin=stdin,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=stderr,
                     env={**environment, "BEDROCKJOBS_SUBJECT": " ".join(message.subject.split())},
@@ -201,7 +204,7 @@ class Channels:
             except (OSError, ValueError) as error:
                 raise NotSent(f"{name} could not be run: {type(error).__name__}") from None
             try:
-                await program.communicate(self._cloud_event(message))
+                await program.wait()
             finally:
                 if program.returncode is None:
                     with suppress(ProcessLookupError):

@@ -67,9 +67,17 @@ async def test_a_limit_is_set_changed_and_removed(site: Site, page: Page) -> Non
     await new.get_by_role("button", name="Set the limit").click()
     await expect(page.locator("#confirm-which")).to_contain_text("Limit mail/*?")
     await page.locator("#confirm-yes").click()
-    row = page.locator("[data-row]")
+    row = page.locator('[id="limited-mail/*"]')
     await expect(row).to_contain_text("0 of 4")
     await row.get_by_role("button", name="Change…").click()
+    form = row.get_by_role("dialog")
+    await expect(form).to_have_css("top", re.compile(r"[1-9]"))  # it stands below its button
+    place = await form.bounding_box()
+    await site.ask("SetLimit", name="a", running=1)
+    await expect(page.locator("[data-row]")).to_have_count(2)
+    await site.ask("RemoveLimit", name="a")
+    await expect(page.locator("[data-row]")).to_have_count(1)
+    assert await form.bounding_box() == place, "a refresh moves no open form"
     await row.get_by_label("Starts in a time").fill("100/1m")
     await row.get_by_label("each concurrency key").check()
     await row.get_by_role("button", name="Change", exact=True).click()

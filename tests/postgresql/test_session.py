@@ -162,6 +162,9 @@ def test_so_does_one_of_workers_with_runs_and_output_names_and_keys(servers: Ser
     for run_id in (1, 2):
         one.do(c.GetJob, name="a", worker="w", heartbeat=True)
         one.do(c.AppendOutput, runID=run_id, seq=1, lines=["x"])
+    one.do(c.CreateJob, name="first")
+    one.do(c.GetJob, name="first")
+    one.do(c.FailJob, jobID=4)  # from now on it knows what is muted
     before = one.store.session.round_trips
     one.opened(
         c.FinishJob(job_id=1, run_id=1, then_get="a", worker="w"),
