@@ -169,7 +169,7 @@ class _TomlPlaces:
         self._current: Position | None = None
 
     def find_positions(self, text: str) -> dict[str, list[Position]]:
-        """Return the positions of entries; raises ValueError with a line."""
+        """Return the positions of entries; raises ValueError, which names the line, if nested too deep."""
         for match in _TOML.finditer(text):
             self._take(match)
         return {key: self._entries[key] or self._tables[key] for key in LISTS}

@@ -303,7 +303,7 @@ class Principal(NamedTuple):
     """The run that a run token is limited to, else None; ``grant`` is then that of the token that took the
     job."""
     direct: bool = True
-    """Whether the client connects without a proxy: False over HTTP if the settings name a proxy."""
+    """Whether the client connects directly. False for every HTTP client if the settings name a proxy."""
 
     @property
     def name(self) -> str:

@@ -122,7 +122,7 @@ def chosen(session: Session, choice: Choice) -> list[Chosen]:
 
 
 def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None:
-    """Return a filter for listed jobs; None if name and state are enough, by which the server filters."""
+    """Return a filter for jobs that the server has filtered by name and state; None if that is enough."""
     if choice.since is None and not choice.tags and choice.text is None:
         return None
     since = since_timestamp(choice.since, session.now()) if choice.since is not None else ""

@@ -58,7 +58,7 @@ class Paging(NamedTuple):
     key: str
     """Member of a row whose value in the last row tells where the next page begins."""
     cursor: str
-    """Parameter of the request that takes this value."""
+    """Parameter of the request for the next page that takes the value of ``key`` in the last row."""
 
 
 class Scoping(NamedTuple):

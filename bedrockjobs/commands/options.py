@@ -388,7 +388,7 @@ class JobOptions(Parameters):
         return None if isinstance(value, str) and not value.strip() else value
 
     def chosen(self) -> dict[str, str]:
-        """Return the options that were given as JSON texts by wire name; one that is removed is ``null``."""
+        """Return the JSON text of each given option, by wire name; ``null`` for an option to remove."""
         options: dict[str, str] = {}
         for field in sorted(JobOptions.model_fields.keys() & self.model_fields_set):
             value = getattr(self, field)

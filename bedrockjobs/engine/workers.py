@@ -842,7 +842,7 @@ class SharedWorkers(WorkerRegistry):
             self._part(worker)
 
     def _part(self, worker: Worker) -> None:
-        """Let the other servers remove a worker with the next exchange."""
+        """Note for the next message to the other servers that a worker has left and must be removed."""
         self._met.pop(worker.name, None)
         self._own.pop(worker.name, None)
         if len(self._parted) < WORKERS_MAX:  # otherwise other servers remove it after a lease

@@ -311,7 +311,7 @@ PLAIN = frozenset(
         "void",
     }
 )
-"""Types that only a request can have, in lower case; FTL injects none of them."""
+"""Parameter types, in lower case, whose values come only from a request: FTL injects none of them."""
 
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _ANGLES = {**_OPENING, "<": ">"}

@@ -674,9 +674,9 @@ class WorkflowJobRow(NamedTuple):
 
     @property
     def lets_pass(self) -> bool:
-        """Return whether jobs after it may start, now that it has ended.
+        """Return whether the jobs after this one may start, now that it has ended.
 
-        A job that still waited when it ended was cancelled, so the jobs after it are cancelled too.
+        If it ended while it waited for other jobs, the jobs after it are cancelled too.
         """
         return self.state == "FINISHED" or (self.on_failure != "cancel" and not self.waits)
 

@@ -66,7 +66,7 @@ OPTION_FIELDS = ("cmd", "retries", "runTimeout", "tags", "note")
 """Options of a job that have a field of their own; all others are in the field ``other``, a JSON object."""
 
 _REPEAT_FIELD = {True: "expression", False: "repeat"}
-"""The field for the repeat: in the form of a schedule (True), and of a job."""
+"""The input field for the repeat, by whether the form is for a schedule (True) or for a job (False)."""
 
 
 class Checked(NamedTuple):

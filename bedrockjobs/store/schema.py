@@ -359,7 +359,7 @@ def without_triggers(rows: list[tuple[object, ...]]) -> list[Job]:
 
 
 def hold(connection: sqlite3.Connection, by: str, reason: str, now: str) -> None:
-    """Hold everything in a file in one transaction; the connection is in autocommit mode."""
+    """Put all jobs of a file on hold, in one transaction; the connection must be in autocommit mode."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(
         "INSERT OR REPLACE INTO pauses (pattern, by, reason, since, until) VALUES (?, ?, ?, ?, ?)",

@@ -130,7 +130,7 @@ class ScheduleAhead(NamedTuple):
 
 
 class Finder:
-    """Searches, limited to a scope."""
+    """Searches jobs, runs, events and schedules, and finds only those within a scope."""
 
     def __init__(self, reader: Reader, scope: Scope | None = None, *, data: bool = True) -> None:
         """Search through ``reader``; without ``data``, hide job data, output and error texts."""

@@ -25,8 +25,7 @@ TOKEN_ROWS_MAX = 2_000
 """Maximum number of stored tokens including revoked ones, of which the oldest are deleted."""
 
 TOKEN_ADDRESSES_MAX = 32
-"""Maximum number of stored addresses per token, as few tokens are used by more machines; the oldest are
-deleted."""
+"""Maximum number of addresses stored per token: few tokens are used from more. The oldest are deleted."""
 
 LOGIN_S = 12 * 3_600
 """Seconds until a login to the pages expires: a working day."""

@@ -144,9 +144,9 @@ def held_until(spec: JobSpec, now: str) -> str:
 
 
 def _claim_key(context: Context, spec: JobSpec, job_id: int, *, mocked: bool) -> None:
-    """Store the unique key of a new job, without a read if no job has it; raise _KeyIsHeld.
+    """Store the unique key of a new job; raise _KeyIsHeld if another job holds it.
 
-    This comes after all checks, as the first write.
+    Other jobs are read only if the key is already stored. This comes after all checks, as the first write.
     """
     holds = held_until(spec, context.now_ms)
     records, key = context.unit.records, _stored_key(spec, mocked=mocked)
@@ -162,7 +162,7 @@ def _claim_key(context: Context, spec: JobSpec, job_id: int, *, mocked: bool) ->
 
 
 def _check_free(context: Context, spec: JobSpec, known: JobOfKey) -> None:
-    """Raise _KeyIsHeld if a job still holds the key that was stored for it."""
+    """Raise _KeyIsHeld if ``known``, the job stored as the holder of a key, still holds it."""
     # only a job that will be changed is locked
     job = (context.unit.job if spec.on_conflict == "replace" else context.unit.shown)(known.job_id)
     if job is not None and job.name != spec.name:  # RetryJob may have renamed it

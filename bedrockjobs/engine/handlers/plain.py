@@ -35,7 +35,8 @@ _GET = frozenset({"name", "names", "job_priority"}) | _WAIT
 _FINISH = frozenset({"job_id", "then_get", "job_priority"}) | _WAIT
 
 OPEN_FIELDS: dict[type[Command[Any]], str] = {CreateJob: "data", FinishJob: "jobID", GetJob: ""}
-"""The commands that may be plain, each with the parameter that differs from request to request, if any."""
+"""The commands that can be executed without their handler, each with the one parameter whose value may differ
+between requests that share a ``Prepared``, if any."""
 
 OPEN_PAIR = ("data", "uniqueKey")
 """The two parameters of CreateJob that differ from request to request if jobs have unique keys."""

@@ -62,7 +62,7 @@ class LowWaterMarks(NamedTuple):
 
     known: dict[str, LowWaterMark]
     load: dict[str, str]
-    """When the marks of each name were last read, or first requested."""
+    """For each name, the timestamp at which its low-water marks were last read, or else first requested."""
 
     def marks_of(self, name: str) -> LowWaterMark:
         """Return the marks of a name."""

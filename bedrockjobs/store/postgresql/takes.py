@@ -404,7 +404,7 @@ class CachedBounds:
 
 
 _BEHIND = -4
-"""Index in a row, from its end, of what follows the columns of the job: priority, nextRun, jobID and name."""
+"""Negative index in a row at which the columns after the job's own begin: priority, nextRun, jobID, name."""
 
 
 class SpeculativePrefetch(NamedTuple):
@@ -431,7 +431,10 @@ class SpeculativePrefetch(NamedTuple):
         return SQL["take_behind_heads"], (now, list(self.complete_to.key[0]), *parameters)
 
     def add_rows(self, rows: Sequence[Row]) -> Order:
-        """Return the position up to which all jobs are known, and adapt the numbers for the next unit."""
+        """Return the position in the order of takes up to which the rows contain every job.
+
+        Also adapts how many names, and how many jobs of each, the next transaction requests.
+        """
         orders = [_order(row) for row in rows]
         ends = [self.end, *orders[self.look.limit - 1 :]]
         of_head: dict[tuple[int, str], list[Order]] = {}

@@ -576,7 +576,7 @@ class PostgreSQLUnit:
                 self._own_jobs |= workers_of([job.lane])
 
     def _update_caches(self, before: Job | None, after: Job | None) -> None:
-        """Update caches for a written job: first jobs of names, and locks that it released."""
+        """Update two caches after a job was written: the first job of each name, and the locks."""
         if before is not None and (after is None or _kind_of(after) != _kind_of(before)):
             for job in filter(None, (before, after)):
                 self._firsts.pop(_kind_of(job), None)
