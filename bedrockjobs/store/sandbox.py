@@ -54,7 +54,7 @@ class SandboxedConnection(sqlite3.Connection):
         self._cpu = CLOCK.thread_cpu()
         self._cpu_max = self._deadline = inf
         self.bytes_max = 0
-        """Size of the fetched rows after which no more rows are fetched."""
+        """Bytes of text and blobs in the rows of a statement, beyond which no further row is fetched."""
         self.cut = False
         """Whether rows were omitted because of their size."""
         self.execute("PRAGMA query_only = ON")

@@ -500,7 +500,7 @@ class Views:
         return Answer(f'{{"workflows":[{shown}]}}')
 
     async def workflow_of(self, job_id: int) -> PlaceInWorkflow | None:
-        """Return the workflow of a job (that may exist no more), or None if it is in none."""
+        """Return the workflow of a job, which may have been deleted; None if it is in none."""
         page = await self._reader.view("workflow_of_job", {"jobID": job_id}, 1)
         for workflow_id, name, job_name, ref, state in page.rows:
             if in_scope(self._scope, name) and in_scope(self._scope, job_name):

@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 STOPPING = Unavailable("Server is stopping", "try again in a moment")
 
 _OPTIONS = {"default_transaction_read_only": "on", "jit": "off", "max_parallel_workers_per_gather": "0"}
-"""PostgreSQL settings for reads: no writes, no compilation, and no more than one processor."""
+"""PostgreSQL settings for reads: read-only, without JIT compilation and parallel workers."""
 
 
 class ReadConnection:

@@ -140,7 +140,7 @@ class Functions:
         return self._reaped({})
 
     def kill(self) -> None:
-        """Kill template and process; who waits for them is notified of their end as of any other."""
+        """Kill template and process; waiters learn of it as of any other end."""
         for peer in (self._process, self._template):
             if peer is not None and peer.is_alive:
                 self._guard.end_group(peer.pid)
