@@ -108,3 +108,21 @@ async def test_labels_of_durations_have_room(site: Site, page: Page) -> None:
     await expect(chart).to_have_attribute("data-points", "60")
     room, needed = await chart.evaluate(WIDTHS)
     assert room > needed + 15, "a label, its tick and its gap"
+
+
+async def test_a_chart_never_makes_a_page_wider_than_its_window(site: Site, page: Page) -> None:
+    """It leaves its old width at once, and is drawn again in the new one."""
+    await site.create("mail/a")
+    await site.open(page, "ui/queue?name=mail/a")
+    await expect(page.locator(".chart canvas")).to_have_count(4)
+    wide = await page.evaluate(
+        """() => {
+          document.querySelector("main").style.width = "300px";
+          return document.querySelector("main").scrollWidth;
+        }"""
+    )
+    assert wide <= 300, "measured before the chart was drawn again"
+    await page.wait_for_function(
+        """() => [...document.querySelectorAll(".chart")].every((chart) =>
+          chart.clientWidth < 300 && chart.querySelector(".u-wrap").offsetWidth === chart.clientWidth)"""
+    )

@@ -91,6 +91,7 @@
 
   // The labels of an axis are as wide as the longest, and without data there is none but 0.
   const TICK_PX = 24;
+  const HEIGHT_PX = 220;
 
   function room(chart, labels, index) {
     if (!labels) return TICK_PX;
@@ -108,7 +109,7 @@
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     const options = {
       width: place.clientWidth,
-      height: 220,
+      height: HEIGHT_PX,
       legend: { live: false },
       cursor: { drag: { x: true, y: false } },
       hooks: { setCursor: [(chart) => tip(chart, place)] },
@@ -163,5 +164,6 @@
   document.body.addEventListener("refresh", renew);
   document.addEventListener("theme", recolour);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
-  addEventListener("resize", () => places.forEach((place) => drawn.get(place)?.setSize({ width: place.clientWidth, height: 220 })));
+  const fit = new ResizeObserver((changed) => changed.forEach(({ target }) => drawn.get(target)?.setSize({ width: target.clientWidth, height: HEIGHT_PX })));
+  places.forEach((place) => fit.observe(place));
 })();
