@@ -276,6 +276,9 @@ def test_the_later_of_delay_and_first_run_replaces_the_other() -> None:
     [
         ({"delay": -1}, "size: delay: expected seconds, a timedelta or text like"),
         ({"delay": "soon"}, "size: delay: expected seconds, a timedelta or text like"),
+        ({"delay": 10**400}, "size: delay: expected seconds, a timedelta or text like"),
+        ({"delay": float("inf")}, "size: delay: expected seconds, a timedelta or text like"),
+        ({"delay": 1e300}, "size: delay: expected at most 999999999 days"),
         ({"delay": 1, "first_run": "5m"}, "size: delay: expected nothing together with first_run"),
     ],
 )

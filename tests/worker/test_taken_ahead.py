@@ -108,6 +108,31 @@ async def test_one_that_is_cancelled_while_it_waits_keeps_no_slot():
     assert await slots.enter(runs[0])
 
 
+async def test_those_that_wait_begin_when_slots_are_added(monkeypatch):
+    monkeypatch.setattr("bedrock_worker.run.slots.HELD_S_MAX", 0.02)
+    count = 1
+    slots, runs = Slots(lambda: count), [_Run() for _ in range(4)]
+    assert await slots.enter(runs[0])
+    waiting = [asyncio.ensure_future(slots.enter(run)) for run in runs[1:3]]
+    await asyncio.sleep(0)
+    count = 2
+    assert [await each for each in waiting] == [True, False], "one begins, the other is handed back"
+
+
+async def test_one_that_comes_when_slots_are_added_does_not_overtake_those_that_wait():
+    count = 1
+    slots, runs = Slots(lambda: count), [_Run() for _ in range(3)]
+    assert await slots.enter(runs[0])
+    first = asyncio.ensure_future(slots.enter(runs[1]))
+    await asyncio.sleep(0)
+    count = 2
+    second = asyncio.ensure_future(slots.enter(runs[2]))
+    assert await first
+    assert not second.done()
+    slots.close()
+    assert not await second
+
+
 # --- what is requested ---------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, update_wrapper
 from hashlib import sha256
-from math import isfinite
+from sys import float_info
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -60,18 +60,25 @@ Delay = float | timedelta | str
 
 def delay_s(delay: object, name: str = "delay") -> float:
     """Return a delay in seconds; raises ValueError, whose text begins with ``name``."""
-    seconds: object = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(seconds, str):
+    seconds = seconds_in(delay.total_seconds() if isinstance(delay, timedelta) else delay)
+    if seconds is None:
+        raise ValueError(f'{name}: expected seconds, a timedelta or text like "5m", 0 or more, got {delay!r}')
+    return seconds
+
+
+def seconds_in(value: object) -> float | None:
+    """Return the seconds of a number or of a text like ``"5m"``.
+
+    Returns None for any other value, and for negative or infinite seconds.
+    """
+    seconds = value
+    if isinstance(value, str):
         from bedrockjobs.base import clock
 
-        seconds = clock.seconds_of(seconds)
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, (int, float))
-        or not (isfinite(seconds) and seconds >= 0)
-    ):
-        raise ValueError(f'{name}: expected seconds, a timedelta or text like "5m", 0 or more, got {delay!r}')
-    return float(seconds)
+        seconds = clock.seconds_of(value)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        return None
+    return float(seconds) if 0 <= seconds <= float_info.max else None
 
 
 class RunOptions(TypedDict, total=False):
@@ -802,7 +809,10 @@ def with_first_run(options: Mapping[str, Any]) -> dict[str, Any]:
         return options
     if options.get("first_run") is not None:
         raise ValueError("delay: expected nothing together with first_run")
-    return {**options, "first_run": timedelta(seconds=delay_s(delay))}
+    try:
+        return {**options, "first_run": timedelta(seconds=delay_s(delay))}
+    except OverflowError:
+        raise ValueError(f"delay: expected at most {timedelta.max.days} days, got {delay!r}") from None
 
 
 def job_function(function: Callable[..., Any], pattern: str, options: Mapping[str, Any]) -> Any:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
-from bedrock_worker.enqueuing import EnqueueOptions, with_first_run
+from bedrock_worker.enqueuing import EnqueueOptions, seconds_in, with_first_run
 from bedrock_worker.functions import Declared, declared_in, look_in
 from bedrock_worker.options import ISOLATIONS
 from bedrock_worker.retry_rules import RETRY_RULES, sent_options
@@ -329,16 +329,9 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def _seconds(value: Any) -> float | None:
-    if value is None:
-        return None
-    seconds = clock.seconds_of(value) if isinstance(value, str) else value
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, (int, float))
-        or not 0 < seconds <= sys.float_info.max
-    ):
+    if value is not None and not (seconds := seconds_in(value)):
         raise ValueError(f"timeout: expected {clock.WORDS}, more than 0")
-    return float(seconds)
+    return None if value is None else seconds
 
 
 def _schedule(declared: Declared) -> dict[str, Any]:

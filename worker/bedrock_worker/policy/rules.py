@@ -11,7 +11,6 @@ import re
 import resource
 import signal
 import stat
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from bedrock_worker.enqueuing import seconds_in
 from bedrockjobs.base import clock, jsontext
 from bedrockjobs.base.config import ARGV_MAX, PATTERN_CHARS_MAX, PATTERNS_MAX
 from bedrockjobs.base.glob import glob
@@ -318,14 +318,9 @@ def _expected(expected: str) -> PydanticCustomError:
 
 
 def _seconds(value: Any) -> float:
-    seconds = clock.seconds_of(value) if isinstance(value, str) else value
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, (int, float))
-        or not 0 < seconds <= sys.float_info.max
-    ):
+    if not (seconds := seconds_in(value)):
         raise _expected(f"{clock.WORDS}, more than 0")
-    return float(seconds)
+    return seconds
 
 
 def _whole_seconds(value: Any) -> int:

@@ -2,7 +2,7 @@
 
 Handle 3 is the socket to the worker (``loop_client``), which sends runs and cancellations and receives the
 output, progress and end of each run. Context variables tell which run prints. The process ends when the
-worker sends no more runs and the last run has ended.
+worker has closed its end of the socket and the last run has ended.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _stream(handle: int, name: str) -> io.TextIOWrapper:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Import a module and run its async functions until the worker sends no more runs."""
+    """Import a module and run its async functions until the worker closes its end of the socket."""
     module, *folders = arguments
     os.set_inheritable(CHANNEL, False)
     channel = Channel(socket.socket(fileno=CHANNEL))
@@ -223,7 +223,7 @@ class _Loop:
         self._done = asyncio.Event()
 
     async def serve(self) -> None:
-        """Perform runs until the worker sends no more and the last run has ended."""
+        """Perform runs until the worker has closed its end of the socket and the last run has ended."""
         loop = asyncio.get_running_loop()
         loop.set_task_factory(self._make_task)
         self._lifespans = _Lifespans()

@@ -61,13 +61,11 @@ class Slots:
         """Wait for a slot; return False if the run must not begin: it was withdrawn, or waited too long."""
         if self._closed:
             return False
-        if len(self._began) < self._count():
-            self._began[run] = asyncio.get_running_loop().time()
-            return True
         turn = run.hold()
         self._number += 1
         heapq.heappush(self._waiting, (-run.job.reply.priority, self._number, run))
-        if self._check is None:
+        self._begin_waiting()
+        if self._waiting and self._check is None:
             self._check = asyncio.get_running_loop().call_later(HELD_S_MAX / 2, self._hand_back, 0)
         try:
             return await turn
@@ -77,14 +75,17 @@ class Slots:
 
     def leave(self, run: JobRun) -> None:
         """Free the slot of a run, if it has one, and let waiting runs begin."""
-        now = asyncio.get_running_loop().time()
         began = self._began.pop(run, None)
         if began is not None:
-            self._mean_s += (now - began - self._mean_s) * WEIGHT
+            self._mean_s += (asyncio.get_running_loop().time() - began - self._mean_s) * WEIGHT
+        self._begin_waiting()
+
+    def _begin_waiting(self) -> None:
+        """Let waiting runs begin while slots are free, the highest priority first."""
         while self._waiting and len(self._began) < self._count():
             _, _, following = heapq.heappop(self._waiting)
             if following.begin():
-                self._began[following] = now
+                self._began[following] = asyncio.get_running_loop().time()
 
     def close(self) -> None:
         """Let no more runs begin."""
@@ -96,10 +97,12 @@ class Slots:
     def _hand_back(self, seen: int) -> None:
         """Hand back the runs that waited at the last check already: those with numbers up to ``seen``.
 
-        A run is never handed back at its first check: after a stall of this process, that may come before the
-        ends of other runs are read.
+        First, runs begin in the slots that were added since (``--max-load``). A run is never handed back at
+        its first check: after a stall of this process, the check may come before the ends of other runs are
+        read.
         """
         self._check = None
+        self._begin_waiting()
         late = [run for _, number, run in self._waiting if number <= seen]
         self._waiting = [each for each in self._waiting if each[1] > seen]
         heapq.heapify(self._waiting)
