@@ -1,7 +1,7 @@
 """bedrockjobs: a durable job queue and scheduler on SQLite or PostgreSQL.
 
-The public names: the clients, one class per command and its reply, the errors, and EMPTIED, which resets an
-option. They are loaded at first use, so that importing the package is cheap.
+The public names are the clients, one class for each command and each reply, the errors, and EMPTIED, the
+value that resets an option. Each name is loaded at its first use, so that importing the package is cheap.
 """
 
 # ruff: noqa: F403 - only type checkers see the imports below; at run time __getattr__ finds the names
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from bedrockjobs.commands import *
 
 _HOMES = ("bedrockjobs.base.errors", "bedrockjobs.commands", "bedrockjobs.client")
-"""Modules that define public names, the cheapest to import first."""
+"""Modules whose classes are public, in the order in which a name is looked up: the cheapest to import comes
+first."""
 
 
 _VALUES = {"EMPTIED": "bedrockjobs.commands.options"}
-"""Public names that are not classes, and their modules."""
+"""Public names that are not classes, each with the module that defines it."""
 
 
 def _class(home: str, name: str) -> type | None:

@@ -1,7 +1,7 @@
 """Schedules and notification rules as code: parses a definitions file in TOML, YAML or JSON.
 
-The results are parameters of SyncSchedules and SyncRules. Parsing works on text only; it opens no files and
-needs no server.
+The results are the parameters of SyncSchedules and SyncRules. The functions get the text of a file; they open
+no files and need no server.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from bedrockjobs.schedule import cron, repeat
 
 
 PROBLEMS_SHOWN = 100
-"""Maximum number of problems reported per file, and of lookups of a similar key; further problems are only
-counted."""
+"""Maximum number of problems reported per file, so that messages stay readable; further problems are only
+counted. Also the number of problems after which no similar key is suggested, which takes time."""
 
 
 class BadDefinitions(ValueError):
-    """A definitions file is invalid; each problem names the file, the line if known, the entry and key."""
+    """A definitions file is invalid; each problem names the file, the entry, the key, and any known line."""
 
     def __init__(self, *problems: str) -> None:
         """Join the problems, one per line, as the message."""
@@ -48,7 +48,7 @@ class Faults:
     """Collects the problems of one definitions file."""
 
     def __init__(self, file: str) -> None:
-        """Start without problems; ``file`` is the name used in messages."""
+        """Start without problems; ``file`` is the file's name in messages."""
         self._file = file
         self._found: list[tuple[int, str]] = []
 
@@ -57,7 +57,7 @@ class Faults:
         return len(self._found)
 
     def add(self, what: str, line: int = 0) -> None:
-        """Add a problem with its line, or 0 if that is unknown."""
+        """Add a problem; ``line`` is its line in the file, or 0 if that is unknown."""
         self._found.append((line, self.text(what, line)))
 
     def text(self, what: str, line: int = 0) -> str:
@@ -75,11 +75,11 @@ class Faults:
 
 
 class DefinitionEntry(NamedTuple):
-    """One entry of a file, with methods to report its problems."""
+    """One schedule or rule of a file, with methods that report its problems."""
 
     faults: Faults
     label: str
-    """The entry's name in messages: ``schedule backup``, or its number."""
+    """How messages call the entry, such as ``schedule backup``; an entry without a name gets its number."""
     place: Position | None = None
 
     @property
@@ -88,11 +88,11 @@ class DefinitionEntry(NamedTuple):
         return self.place.line if self.place else 0
 
     def wrong(self, what: str, key: str = "") -> None:
-        """Add a problem, at the line of ``key`` if given."""
+        """Add a problem with the line of ``key``, or of the entry if no key is given."""
         self.faults.add(f"{self.label}: {what}", self._line_of(key))
 
     def text(self, what: str, *keys: str) -> str:
-        """Return the message for a problem, at the line of the first of ``keys`` that is present."""
+        """Return the message for a problem, with the line of the first of ``keys`` that the entry has."""
         lines = (self._line_of(key) for key in keys if self.place and key in self.place.keys)
         return self.faults.text(f"{self.label}: {what}", next(lines, self.line))
 
@@ -100,7 +100,7 @@ class DefinitionEntry(NamedTuple):
         return self.place.keys.get(key, self.place.line) if self.place else 0
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
-        """Add a problem for an unknown key, with a suggestion."""
+        """Add a problem for an unknown key, and suggest the most similar key in ``known``."""
         near = get_close_matches(key, list(known), 1) if len(self.faults) < PROBLEMS_SHOWN else []
         self.wrong(f"unknown key {key!r}{f', expected {near[0]}' if near else ''}", key)
 
@@ -140,11 +140,12 @@ class Parsed(NamedTuple):
 
     value: Any
     places: dict[str, list[Position]]
-    """The positions of the entries of each list, by the key of the list; empty if they are unknown."""
+    """The positions of the entries of each list, by the key of the list. A list is empty if its positions are
+    unknown."""
 
 
 def parsed(text: str, form: Format) -> Parsed:
-    """Parse the text of a file in one of the formats; raises ValueError with the problem and its line."""
+    """Parse the text of a file; raises ValueError, which says what is wrong and at which line."""
     if len(text) > SCHEDULE_FILE_CHARS_MAX:
         raise ValueError(f"expected at most {SCHEDULE_FILE_CHARS_MAX} characters, not {len(text)}")
     if form == "toml":
@@ -158,7 +159,7 @@ def parsed(text: str, form: Format) -> Parsed:
 
 
 class _TomlPlaces:
-    """Scans a TOML text for the lines of entries, which tomllib does not report, and for deep nesting."""
+    """Finds the lines of entries in a TOML text, which tomllib does not report, and refuses deep nesting."""
 
     def __init__(self) -> None:
         self._line, self._depth, self._dots = 1, 0, 0
@@ -196,7 +197,7 @@ class _TomlPlaces:
                 raise ValueError(f"line {self._line}: nested deeper than {JSON_DEPTH_MAX} levels")
 
     def _begin_table(self, match: re.Match[str]) -> None:
-        """Start a table, unless the bracket is inside a value and so starts a list."""
+        """Start a table at ``[``, unless the bracket is inside a value, where it opens a list."""
         if self._depth == 0:
             self._current = None
             if match["list"] is not None:
@@ -214,7 +215,8 @@ VALUES_MAX = 1_000_000
 """Maximum number of values in one file: nested YAML aliases can expand to far more than the file's size."""
 
 NEVER = "CRON @never"
-"""A schedule that never fires; replaces an invalid one so that the rest of the definition is checked."""
+"""A schedule that never fires. It replaces an invalid schedule, so that the rest of the definition is
+checked."""
 
 _UNCOMMENTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]+")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -222,13 +224,13 @@ _TOP = ("source", "prune", "schedules", NOTIFY)
 _OWN = ("schedule", "zone", "paused")
 _TAKEN = ("name", "repeat", "data", "job_priority", "priority", *JobOptions.model_fields)
 KEYS = {spelling: field for field in (*_OWN, *_TAKEN) for spelling in (field, wire_name(field))}
-"""The keys of a schedule: each spelling, mapped to the field it means."""
+"""The accepted spellings of a schedule's keys, each with the field that it sets."""
 
 RULE_KEYS = {
     "group": "group_for",
     **{spelling: field for field in RuleSpec.model_fields for spelling in (field, wire_name(field))},
 }
-"""The keys of a rule: each spelling, mapped to the field it means."""
+"""The accepted spellings of a rule's keys, each with the field that it sets."""
 
 
 @dataclass(frozen=True)
@@ -239,9 +241,10 @@ class Definition:
     given: dict[str, Any]
     """Parameters of CreateJob or PutRule, by wire name."""
     paused: bool = False
-    """Whether to pause the schedule when it is created; no effect on an existing one."""
+    """Whether to create the schedule paused; has no effect on a schedule that exists."""
     entry: DefinitionEntry | None = field(default=None, compare=False, repr=False)
-    """The definition's entry in the file, for errors reported by the server."""
+    """The entry in the file from which the definition was read, to report errors of the server with a
+    line."""
 
 
 @dataclass(frozen=True)
@@ -263,9 +266,10 @@ def format_of(file: str) -> Format | None:
 
 
 def read(text: str, form: Format, file: str) -> Definitions:
-    """Parse a definitions file; ``file`` is the name used in messages.
+    """Parse a definitions file; ``file`` is its name in messages.
 
-    Raises BadDefinitions with the syntax error, or else with all problems sorted by line.
+    Raises BadDefinitions: for a syntax error, with that error alone; otherwise with all problems, sorted by
+    line.
     """
     document, places = _parsed_and_checked(text, form, file)
     faults = Faults(file)
@@ -294,7 +298,7 @@ def read(text: str, form: Format, file: str) -> Definitions:
 
 
 def document_of(text: str, form: Format, file: str) -> Any:
-    """Parse a file; raises BadDefinitions, also for values that JSON cannot represent."""
+    """Parse a file, but do not check its keys; raises BadDefinitions, also for values that JSON lacks."""
     return _parsed_and_checked(text, form, file).value
 
 
@@ -339,7 +343,7 @@ def _check_values(document: Any, faults: Faults) -> None:
 
 
 def _schedules_of(schedules: Any, places: list[Position], faults: Faults) -> list[Definition]:
-    """Return the schedules in a list, or in a table whose keys are names."""
+    """Return the schedules of ``schedules``: a list, or a table whose keys are the names of schedules."""
     if schedules is None:
         faults.add("schedules is missing: expected a list, also an empty one")
     elif isinstance(schedules, dict):
@@ -365,7 +369,10 @@ def _all_defined(
     faults: Faults,
     define: Callable[[DefinitionEntry, Mapping[str, Any]], Definition | None],
 ) -> list[Definition]:
-    """Return the definitions of valid entries: pairs of the key in a table (None in a list) and values."""
+    """Return the definitions of the valid entries, and report the problems of all others.
+
+    ``entries`` are pairs of a name and the values. The name is the entry's key in a table, or None in a list.
+    """
     told = len(places) == len(entries)
     found: list[Definition] = []
     first: dict[str, int] = {}
@@ -393,7 +400,7 @@ def _all_defined(
 
 
 def definition_of(values: Mapping[str, Any], where: str) -> Definition:
-    """Return one schedule; ``where`` prefixes each message. Raises BadDefinitions with all problems."""
+    """Return one schedule; each message begins with ``where``. Raises BadDefinitions with all problems."""
     faults = Faults("")
     definition = _schedule(DefinitionEntry(faults, where), values)
     faults.check()
@@ -425,7 +432,7 @@ def _rule(entry: DefinitionEntry, values: Mapping[str, Any]) -> Definition | Non
 def _fields_of(
     entry: DefinitionEntry, values: Mapping[str, Any], keys: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values of an entry by field, and the entry's spelling of each parameter."""
+    """Return the values of an entry by field, and by wire name the key that the file uses for a parameter."""
     fields: dict[str, Any] = {}
     spelled: dict[str, str] = {}
     for key, value in values.items():
@@ -462,9 +469,9 @@ def _job_spec(wire: dict[str, Any]) -> JobSpec:
 
 
 def _repeat(fields: dict[str, Any], entry: DefinitionEntry) -> str:
-    """Remove ``schedule``, ``zone`` and ``repeat`` from the fields and return the validated repeat.
+    """Remove ``schedule``, ``zone`` and ``repeat`` from the fields, and return the repeat that they mean.
 
-    If they are invalid, report that and return ``NEVER``, so that further problems are found too.
+    If these values are invalid, report that and return ``NEVER``, so that further problems are found too.
     """
     schedule, zone, full_repeat = (fields.pop(key, None) for key in ("schedule", "zone", "repeat"))
     wrong = len(entry.faults)
@@ -495,7 +502,7 @@ def _repeat(fields: dict[str, Any], entry: DefinitionEntry) -> str:
 
 
 def toml_entry(entry: Mapping[str, Any], comments: Iterable[str] = ()) -> str:
-    """Return one definition as a ``[[schedules]]`` table, with the keys of a definitions file."""
+    """Return one schedule as a ``[[schedules]]`` table of a definitions file, after comment lines."""
     lines = [toml_comment(line) for comment in comments for line in comment.splitlines()]
     lines.append("[[schedules]]")
     lines += [f"{key} = {_toml(value)}" for key, value in entry.items()]

@@ -1,7 +1,7 @@
-"""Jobs in the transaction of an application whose database is not the queue's.
+"""Jobs that an application enqueues in a transaction of its own database, which is not the queue's.
 
-``Outbox`` writes a row in the application's transaction; an ``OutboxRelay`` carries it over, at least once,
-with an idempotency key.
+``Outbox`` writes a row in the application's transaction. An ``OutboxRelay`` creates the job in the queue,
+with an idempotency key, because it may send a row more than once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Enqueues(Protocol):
 
 
 class Outbox:
-    """The outbox in the database of a connection: what is enqueued is part of the open transaction."""
+    """The outbox in an application's database; enqueuing is part of the transaction that is open there."""
 
     def __init__(self, connection: Any) -> None:
         """Use a connection of SQLAlchemy, Django or a DB-API module."""
@@ -50,9 +50,9 @@ class Outbox:
     def enqueue(self, job: CreateJob | _Enqueues, /, *args: Any, order_key: str = "", **kwargs: Any) -> str:
         """Write a job into the outbox; return its idempotency key.
 
-        ``job`` is a function declared with ``@job``, with its arguments, or a CreateJob. Jobs with the same
-        ``order_key`` are created in the order in which they were written. Raises InvalidArgument, and
-        InvalidCommand for arguments that do not match.
+        ``job`` is a CreateJob, or a function declared with ``@job``, which is followed by its arguments. Jobs
+        with the same ``order_key`` are created in the order in which they were written. Raises
+        InvalidArgument for anything else, and InvalidCommand for arguments that the function does not accept.
         """
         if len(order_key) > 255:  # the width of its column
             raise InvalidArgument("order_key: expected at most 255 characters")
@@ -73,11 +73,11 @@ class Outbox:
 
 
 _PASSING = (Unauthenticated, Forbidden)
-"""Refusals that the operator has to fix, not the application; the row is sent again."""
+"""Refusals that an operator has to resolve, not the application: the row is kept and sent again."""
 
 
 class Relayed(NamedTuple):
-    """How many rows one round has sent, postponed and set aside."""
+    """How many rows one call of ``carry`` has sent, postponed, and set aside as invalid."""
 
     sent: int
     postponed: int
@@ -85,10 +85,13 @@ class Relayed(NamedTuple):
 
 
 class OutboxRelay:
-    """Carries jobs from an outbox to the queue; as a context, in a thread of the application."""
+    """Creates the jobs of an outbox in the queue; as a context manager, in a thread of the application."""
 
     def __init__(self, source: str | Callable[[], Any], client: Client | None = None) -> None:
-        """Read the database of a URL, or of the connections that a function returns; send with ``client``."""
+        """Send with ``client``, by default the shared one, what is in an outbox.
+
+        ``source`` is the URL of the outbox's database, or a function that returns a connection to it.
+        """
         self._connect: Callable[[], Any] = partial(connect, source) if isinstance(source, str) else source
         self._client = client
         self._clock = SystemClock()
@@ -112,7 +115,10 @@ class OutboxRelay:
         self._ends.set()
 
     def run(self) -> None:
-        """Carry jobs over until ``stop``; after a failure, try again with a growing delay."""
+        """Send rows until ``stop`` is called; if the outbox cannot be read, try again with a growing delay.
+
+        Raises InvalidArgument if the database is not supported.
+        """
         pause_s = OUTBOX_AGAIN_S
         while not self._ends.is_set():
             try:
@@ -134,7 +140,7 @@ class OutboxRelay:
                 pause_s = min(2 * pause_s, OUTBOX_AGAIN_S_MAX)
 
     def carry(self, table: OutboxTable) -> Relayed:
-        """Send the next rows of a table once, in order."""
+        """Send the next due rows of a table once, in order; return what became of them."""
         sent = postponed = aside = 0
         waiting: set[str] = set()
         for row in table.next_rows(timestamp_ms(self._clock.now())):

@@ -1,6 +1,6 @@
 """Pytest fixtures for testing jobs and schedules; pytest finds them through an entry point.
 
-Nothing is imported until a test uses a server.
+The server's modules are imported only when a test uses a server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def bedrockjobs_start() -> datetime | str:
-    """Return the start time of the clock of ``bedrockjobs_server``; override it to change that."""
+    """Return the start time of the clock of ``bedrockjobs_server``; override this fixture to change it."""
     from bedrockjobs.testing import START
 
     return START
@@ -25,7 +25,7 @@ def bedrockjobs_start() -> datetime | str:
 
 @pytest.fixture
 def bedrockjobs_server(bedrockjobs_start: datetime | str) -> Iterator[ServerUnderTest]:
-    """Yield a server with an empty database and a clock that moves only when the test moves it."""
+    """Yield a server with an empty database, whose clock moves only when the test moves it."""
     from bedrockjobs.testing import ServerUnderTest
 
     with ServerUnderTest(bedrockjobs_start) as server:

@@ -1,6 +1,6 @@
 """Reloading of files on SIGHUP: settings and certificates.
 
-Each part is registered with a name and a function that either applies the new contents or changes nothing.
+Each reloadable part has a name and a function. The function applies all of the new contents, or nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 log = logging.getLogger(__name__)
 
 Read = Callable[[], Awaitable[None] | None]
-"""Reads a file and applies it; raises ValueError or OSError, having changed nothing."""
+"""Function that reads a file and applies it; if it raises ValueError or OSError, it has changed nothing."""
 
 
 class Reloads:
@@ -34,7 +34,7 @@ class Reloads:
         task.add_done_callback(self._under_way.discard)
 
     async def run(self) -> None:
-        """Reload all parts and log each result; a failure does not affect the others."""
+        """Reload all parts and log each result; if one fails, the others are still reloaded."""
         async with self._one_by_one:
             if not self._parts:
                 log.info("reload requested, but no files are configured")

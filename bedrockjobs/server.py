@@ -52,23 +52,24 @@ from bedrockjobs.views.series import DepthSampler
 log = logging.getLogger(__name__)
 
 COLLECT_AFTER = (2_500, 2, 10_000)
-"""Thresholds of Python's garbage collector for its three generations: requests create few cycles but many
-short-lived objects. The first limits how long a collection of the youngest objects stops the event loop. The
-second lets containers grow old while they are small: a dict that gets a million names is examined with the
-youngest objects only once or twice, not with all names in it. The third makes collections of the old objects
-rarer in turn."""
+"""Thresholds of Python's garbage collector for its three generations. Requests create few cycles but many
+short-lived objects. The first threshold limits how long the collection of the youngest objects stops the
+event loop. The second is low so that containers grow old while they are small: a dict that grows to a million
+names is then examined only once or twice as a young object. The third makes collections of old objects rare
+in return."""
 
 FILES_KEPT = 64
-"""Number of file descriptors reserved for the database, the log and listening sockets."""
+"""Number of file descriptors reserved for the database, the log and listening sockets, on top of the
+connections."""
 
 
 class WaitingFront:
-    """Listens while the server waits for its database at the start, and refuses commands as in an outage."""
+    """Listens while a starting server waits for its database; commands are refused as in an outage."""
 
     def __init__(
         self, clock: Clock, settings: Settings, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None
     ) -> None:
-        """Prepare to listen on duplicates of ``sockets``, or at the address of the settings without any."""
+        """Prepare to listen on duplicates of ``sockets``, or at the settings' address if there are none."""
         # It only refuses, so checks of the caller, and settings for them, are not needed.
         self._settings = settings.model_copy(
             update={"insecure": True, "trusted_proxies": "", "proxy_user_header": ""}
@@ -79,7 +80,7 @@ class WaitingFront:
         self._listener: Listener | None = None
 
     async def refuse(self, sentence: str, error: StoreError | Unavailable) -> None:
-        """Refuse commands because of ``error`` from now on; raises StartError if no socket is available."""
+        """Refuse commands because of ``error`` from now on; raises StartError if it cannot listen."""
         self._service.refuse(f"waiting for the database: {sentence}", error)
         if self._listener is None:
             self._listener = Listener(
@@ -117,20 +118,21 @@ class Server:
     def __init__(
         self, settings: Settings, clock: Clock | None = None, lease_clock: Clock | None = None
     ) -> None:
-        """Prepare a server; the clocks default to those of the machine."""
+        """Prepare a server; without ``clock`` or ``lease_clock``, the machine's clocks are used."""
         self.settings = settings
         self._database = database_of(settings, clock, lease_clock)
         self.clock = self._database.clock
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        """Set to the error when data can no longer be written safely: the process must end."""
+        """Gets an error as its result when data can no longer be written safely; the process must then
+        end."""
         self._sockets: list[socket.socket] = []
-        """Sockets passed by systemd; if there are any, the server opens none itself."""
+        """Sockets passed by systemd. If there are any, the server opens no TCP socket itself."""
         self._stopped = False
         self._is_wired = False
         self._tls: ssl.SSLContext | None = None
         self._heartbeat: HeartbeatURL | None = None
         self.reloads = Reloads()
-        """The files reloaded on SIGHUP."""
+        """The parts that are reloaded on SIGHUP."""
 
     async def start(self) -> None:
         """Open the database and listen; raises StartError."""
@@ -167,9 +169,9 @@ class Server:
             await self._front.close()
 
     async def take(self, reloaded: Settings) -> None:
-        """Apply reloaded settings, as far as possible without a restart, and log the differences.
+        """Apply those reloaded settings that need no restart, and log all differences.
 
-        Raises BadCertificate, having changed nothing.
+        Raises BadCertificate; then nothing has changed.
         """
         certified = self._tls is not None and bool(reloaded.tls_cert)
         if certified and different(self.settings, reloaded, CERTIFICATES):
@@ -189,7 +191,7 @@ class Server:
         self.service.renew_messages()
 
     async def _begin_heartbeat(self) -> None:
-        """Start the heartbeat of the current settings instead of any earlier one."""
+        """Stop the heartbeat, if one is running, and start one with the current settings."""
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         url = self.settings.heartbeat_url
@@ -276,11 +278,11 @@ class Server:
         self._database.serves_at(self.where())
 
     def _is_healthy(self) -> bool:
-        """Return whether to send heartbeats: commands are accepted and the queue is not held."""
+        """Return whether to call the heartbeat URL: commands are accepted and the queue is not on hold."""
         return not (self.service.problem or self.service.hold)
 
     async def _load_secrets(self) -> None:
-        """Load tokens, sessions and the key of run tokens before accepting connections."""
+        """Load tokens, logins and the key that signs run tokens, before connections are accepted."""
         for (key,) in (await self._reader.view("run_key", {}, 1)).rows:
             self._database.workers.set_run_key(key)
         tokens = await self._reader.view("tokens", {"after": ""}, TOKEN_ROWS_MAX)
@@ -307,7 +309,7 @@ class Server:
         return self._listener.addresses[0][1]
 
     def where(self) -> str:
-        """Return the addresses of the server as text for people."""
+        """Return the addresses that the server listens on, as text for people."""
         addresses = self._listener.addresses
         places = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses]
         if self.settings.unix:
@@ -315,16 +317,20 @@ class Server:
         return " and ".join(places)
 
     def why_failed(self, error: Exception) -> str:
-        """Return a message about a failure that ends the server."""
+        """Return a message about the failure that ends the server."""
         return self._database.why_failed(error)
 
     async def abandon(self) -> None:
-        """Close the reader, whose thread would keep the process alive."""
+        """Close only the reader, whose thread would keep the process alive; the database is not closed."""
         self._loop_watch.stop()
         await self._reader.close()
 
     async def stop(self) -> None:
-        """Shut down once: answer waiters, finish commands in progress, and close connections and database."""
+        """Shut down; a second call does nothing.
+
+        Waiters are answered and commands in progress finish, before the connections and the database are
+        closed.
+        """
         if self._stopped:
             return
         self._stopped = True
@@ -352,7 +358,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
 def run_server(settings: Settings, read_again: Callable[[], Settings] | None = None) -> int:
     """Run a server until SIGTERM or SIGINT; return the exit status.
 
-    ``read_again`` returns the current settings on SIGHUP; it raises ValueError for invalid ones.
+    On SIGHUP, ``read_again`` is called to read the settings; it raises ValueError if they are invalid.
     """
     logs.configure(settings.log_format)
     logging.captureWarnings(True)
@@ -376,7 +382,7 @@ def run_server(settings: Settings, read_again: Callable[[], Settings] | None = N
 
 
 def _tune_collector() -> None:
-    """Run the garbage collector less often, and never on the objects that exist when the server starts."""
+    """Run the garbage collector less often, and leave the objects of the start out of its collections."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)

@@ -1,6 +1,6 @@
 """The service behind both protocols: executes commands and returns their outcomes in the event loop.
 
-It authorizes each command and routes it to the writer, the reader or a handler of its own; it knows nothing
+It authorizes each command and routes it to the writer, the reader or a function of its own. It knows nothing
 about connections.
 """
 
@@ -50,17 +50,17 @@ log = logging.getLogger(__name__)
 VERSION = version("bedrockjobs")
 
 HOLD_UNKNOWN = "the server is checking whether the queue is held"
-"""Placeholder until the hold state has been read."""
+"""The reason that ``hold`` gives until the hold has been read from the database."""
 
 SETTLE_S = 0.01
-"""Seconds between two checks whether the work due after a clock change is done: a few transactions of
-milliseconds."""
+"""Seconds between two checks whether the work that a moved test clock made due is done. The work takes a few
+transactions of milliseconds."""
 
 SETTLES_MAX = 100
-"""Maximum number of such checks: work that fails is retried later, and AdvanceClock does not wait for it."""
+"""Maximum number of checks after which AdvanceClock stops waiting: work that fails is retried later."""
 
 NO_COUNTS = {"connections": 0, "waiting": 0, "commits": 0, "commands": 0, "database": ""}
-"""Values that replace those of Status for principals that may not see everything."""
+"""Values in the reply to Status for principals that may not see everything, instead of the real ones."""
 
 load(reading)
 
@@ -85,7 +85,7 @@ class Service:
         """
         self._dispatcher = dispatcher
         self.enqueue = dispatcher.put
-        """Queue a command of the writer that needs no authorization; raises Unavailable."""
+        """Queue a command for the writer without authorization; raises Unavailable."""
         self.views = views
         self.presence = presence
         self._notifier = notifier
@@ -121,21 +121,21 @@ class Service:
 
     @property
     def begins(self) -> bool:
-        """Return whether a transaction is about to begin: long work should then yield to the event loop."""
+        """Return whether a transaction is about to begin; long work should then yield to the event loop."""
         return self._dispatcher.begins
 
     @property
     def hold(self) -> str:
-        """Return why the queue is held after a restore; empty if it is not.
+        """Return why the queue is on hold after a restore; empty if it is not.
 
-        Until the first transaction has read the state, the queue counts as held.
+        Until the first transaction has read the hold, the queue counts as being on hold.
         """
         hold = self._dispatcher.health.hold
         return HOLD_UNKNOWN if hold is None else hold
 
     @property
     def free_bytes(self) -> int | None:
-        """Return the free disk space for the database; None if it is on another machine or unknown."""
+        """Return the bytes free on the disk of the database; None if it is on another machine or unknown."""
         return free_bytes(self.settings)
 
     async def snapshot(self) -> QueueSnapshot:
@@ -151,16 +151,16 @@ class Service:
     ) -> Submission | None:
         """Execute a command; ``deliver`` gets its outcome, perhaps before this method returns.
 
-        ``deliver`` returns False if the client cannot receive the outcome; taken jobs are then requeued.
-        Return a Submission for a command that may wait, to cancel it with ``leave``. Raises CommandError if
-        the command is not accepted. Without a ``caller`` everything is allowed.
+        ``deliver`` returns False if the client cannot receive the outcome; jobs that the command took are
+        then requeued. Returns a Submission if the command may wait; ``leave`` cancels it. Raises CommandError
+        if the command is not accepted. Without a ``caller`` everything is allowed.
         """
         submission = CallbackSubmission(command, deliver, caller)
         submission.alone = True
         return self.put(submission)
 
     def put(self, submission: Submission) -> Submission | None:
-        """Execute the command of a submission for its caller, as ``submit`` does."""
+        """Authorize the command of a submission for its caller, and execute it as ``submit`` does."""
         caller = submission.caller
         if caller is None:
             if submission.template.where == "writer":
@@ -176,7 +176,7 @@ class Service:
         return self.do(submission)
 
     def do(self, submission: Submission) -> Submission | None:
-        """Execute an authorized command, as ``submit`` does."""
+        """Execute a command that is already authorized, as ``submit`` does."""
         command, caller = submission.command, submission.caller
         assert command is not None
         if command.where == "writer":
@@ -202,7 +202,7 @@ class Service:
         return submission if command.waiting else None
 
     def leave(self, submission: Submission) -> None:
-        """Cancel a waiting command: its client is gone or has closed its sending side."""
+        """Cancel a waiting command, because its client is gone or has closed its sending side."""
         task = self._reading.get(submission)
         if task is None:
             self._dispatcher.leave(submission)
@@ -211,14 +211,14 @@ class Service:
             asyncio.get_running_loop().call_soon(task.cancel)  # only after the task has started
 
     def _write(self, act: Callable[[Context], object], done: Callable[[Outcome], bool]) -> None:
-        """Submit an internal write; ``done`` gets an Answer once the write is on disk, or the error."""
+        """Submit a write of the server; ``done`` gets an Answer once the write is on disk, or the error."""
         if self.draining:
             done(Unavailable(detail="stopping"))
         else:
             self._dispatcher.send(InternalCommand(act, done))
 
     def _end_waits(self) -> None:
-        """Cancel all waits, since unauthenticated clients need a token from now on."""
+        """Cancel all waits, because from now on clients without a token are refused."""
         self._dispatcher.leave_all()
         for submission in list(self._reading):
             self.leave(submission)
@@ -226,7 +226,7 @@ class Service:
     async def call(self, command: Command[Any], caller: Principal | None = None) -> Answer:
         """Execute a command and return its answer; raises CommandError.
 
-        If the caller is cancelled, a taken job is requeued.
+        If the calling task is cancelled, a job that the command took is requeued.
         """
         done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -259,7 +259,7 @@ class Service:
         return self.clock.now()
 
     async def drain(self) -> None:
-        """Answer waiters, finish commands in progress, and refuse new ones; connections stay open."""
+        """Answer waiters, finish commands in progress, and refuse new commands; connections stay open."""
         self.draining = True
         await self.messenger.close()
         self._notifier.end()
@@ -308,7 +308,7 @@ class Service:
         return answer
 
     async def _beat_of_seen(self, command: Heartbeat, scope: Scope, by: str) -> Answer:
-        """Execute a heartbeat for the runs within the scope; report the other runs as lost."""
+        """Execute a heartbeat for the runs within the scope; report the runs outside of it as lost."""
         foreign = []
         for run_id in command.run_ids:
             rows = (await self.views.rows("name_of_run", {"runID": run_id})).rows
@@ -325,7 +325,7 @@ class Service:
         return Answer(jsontext.dump({**reply, "stop": stops}))
 
     async def next_moment(self) -> datetime | None:
-        """Return the time at which something is due next, or None."""
+        """Return the time at which something becomes due next, or None if nothing will."""
         return await self._dispatcher.next_moment()
 
     async def move_clock(self, moment: datetime) -> None:
@@ -356,11 +356,11 @@ class Service:
 
 
 _WITH_TOKENS_OF_RUNS = frozenset(kind for kind in ALL if "run_token" in kind.model_fields)
-"""Commands that may request run tokens."""
+"""Commands that have the parameter ``runToken``."""
 
 
 def _matters(caller: Principal, command: Command[Any]) -> bool:
-    """Return whether the writer must know who sent a command, to check its scope or for the audit."""
+    """Return whether the writer needs the principal of a command, to check the scope or for the audit."""
     grant, kind = caller.grant, type(command)
     if caller.run is not None or (not grant.is_unrestricted and not _is_seen_whole(command)):
         return True
@@ -372,7 +372,7 @@ def _matters(caller: Principal, command: Command[Any]) -> bool:
 
 
 def _is_seen_whole(command: Command[Any]) -> bool:
-    """Return whether a command touches only a new job: authorizing it has already checked its scope."""
+    """Return whether a command touches only one new job: authorizing it has already checked the scope."""
     return type(command) is CreateJob and not command.unique and not command.parent_job_id
 
 
@@ -386,10 +386,10 @@ def _is_unique(command: Command[Any]) -> bool:
 
 
 class Waits:
-    """Waits with a command of an authenticated principal, and cancels it when the token becomes invalid."""
+    """Submits a waiting command of an authenticated principal; cancels it when the token becomes invalid."""
 
     def __init__(self, service: Service, caller: Principal) -> None:
-        """Wait on behalf of ``caller``."""
+        """Submit on behalf of ``caller``."""
         self._service, self._caller = service, caller
         self._deliver: Callable[[Outcome], bool] = lambda _: False
         self._submission: Submission | None = None
@@ -424,7 +424,7 @@ class WaitingService(Service):
     """Refuses all commands but Ping while no database is open."""
 
     def __init__(self, clock: Clock, settings: Settings) -> None:
-        """Refuse nothing until ``refuse`` has been called."""
+        """Prepare; requests can be answered only after ``refuse`` has been called."""
         self.clock, self.settings = clock, settings
         self.access = Access(clock, settings, reachable=True)
         self.enqueue = self.put
@@ -434,7 +434,7 @@ class WaitingService(Service):
         self._problem = ""
 
     def refuse(self, problem: str, error: StoreError | Unavailable) -> None:
-        """Refuse requests because of ``error``, and answer probes with a ``problem``, from now on."""
+        """From now on, refuse requests because of ``error``; health checks report ``problem``."""
         refusal = refusal_of(error) if isinstance(error, StoreError) else error
         self._problem, self.access.unread = problem, (refusal.reason, refusal.detail)
 
@@ -449,7 +449,7 @@ class WaitingService(Service):
         return ""
 
     def put(self, submission: Submission) -> None:
-        """Answer a Ping; raise the error for any other command."""
+        """Answer a Ping; raise the Unavailable of ``refuse`` for any other command."""
         if type(submission.template) is not Ping:
             assert self.access.unread is not None
             raise Unavailable(*self.access.unread)

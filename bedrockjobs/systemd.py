@@ -1,7 +1,7 @@
 """Integration with systemd: readiness, watchdog and socket activation.
 
-Implements sd_notify(3) and sd_listen_fds(3) on the documented environment variables and a datagram socket.
-Outside of systemd all functions do nothing.
+Implements sd_notify(3) and sd_listen_fds(3) with the documented environment variables and a datagram socket.
+Outside of systemd the functions do nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ FIRST_FD = 3
 
 
 def notify(*lines: str) -> bool:
-    """Send a notification such as ``READY=1`` to systemd; return whether it was sent.
+    """Send lines such as ``READY=1`` to systemd; return whether they were sent.
 
-    It never blocks or raises: a service must not fail because systemd does not listen.
+    Never blocks and never raises: a service must not fail because systemd does not listen.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -46,10 +46,10 @@ def watchdog_s() -> float | None:
 
 
 class SystemdWatchdog:
-    """Sends watchdog pings from the event loop, which stop if the loop hangs."""
+    """Sends watchdog pings from the event loop, so that they stop if the loop hangs."""
 
     def __init__(self) -> None:
-        """Send the first ping if systemd expects any, and continue until ``stop``."""
+        """Send the first ping, and further ones until ``stop``; do nothing unless systemd expects pings."""
         self._timer: asyncio.TimerHandle | None = None
         limit = watchdog_s()
         # Three watchdog pings per timeout, so that a single late one does no harm.
@@ -68,10 +68,10 @@ class SystemdWatchdog:
 
 
 def listening() -> list[socket.socket]:
-    """Return the sockets passed by systemd, if any.
+    """Return the listening TCP sockets passed by systemd; empty if there are none.
 
     Only the first call returns them: it clears the environment and makes the sockets non-inheritable. Raises
-    ValueError for anything other than a listening TCP socket, with its name.
+    ValueError, with the name of the socket, if systemd passed anything else.
     """
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
@@ -90,7 +90,7 @@ def listening() -> list[socket.socket]:
 
 
 def _adopted(file: int, name: str) -> socket.socket:
-    """Return the socket of a passed file descriptor."""
+    """Return the socket of a passed file descriptor; raises ValueError unless it listens on TCP."""
     os.set_inheritable(file, False)
     try:
         adopted = socket.socket(fileno=file)

@@ -1,4 +1,4 @@
-"""Tests of an application: ``eager`` and ``capture`` without a server, and a server inside the test.
+"""Helpers for an application's tests: ``eager`` and ``capture`` need no server; ServerUnderTest runs one.
 
     with eager():
         assert square.enqueue(3).wait() == 9
@@ -7,14 +7,14 @@
         order("book")
     jobs.assert_enqueued(send_mail, to="ann@example.com")
 
-The server is in the test's process, with a clock that moves only on demand:
+The server runs in the test's process, with a clock that moves only on command:
 
     with ServerUnderTest("2030-01-01 00:00") as server:
         server.client.call(CreateJob(name="nightly", repeat="CRON 0 3 * * *"))
         server.next()
         job = server.client.call(GetJob(name="nightly"))
 
-``pytest_plugin`` provides it as a fixture; this module does not need pytest.
+``pytest_plugin`` provides the server as a fixture; this module does not need pytest.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 """Default start time of the clock: a fixed Tuesday, so that tests are reproducible."""
 
 STOP_S = 30.0
-"""Timeout for stopping the server; longer than its own timeout for connections."""
+"""Maximum seconds to wait for the server to stop; longer than the server's own timeout for connections."""
 
 
 class ServerUnderTest:
     """A context manager with a server on a free loopback port and a temporary database.
 
-    Leases run in real time, whatever the test clock says.
+    Leases expire in real time, whatever the test clock says.
     """
 
     def __init__(self, start: datetime | str = START) -> None:
-        """Set the clock to ``start``, in UTC unless it has a time zone. Raises ValueError."""
+        """Start the test clock at ``start``, which is in UTC unless it has a time zone. Raises ValueError."""
         self._start = _moment(start)
         self._running: Future[tuple[Server, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=self._run, name="bedrockjobs server", daemon=True)
@@ -97,8 +97,8 @@ class ServerUnderTest:
     def advance(self, by: str | float | timedelta) -> datetime:
         """Advance the clock by seconds or a duration such as ``1h30m``; return the new time.
 
-        It stops at each time at which something becomes due, so that waiters are served on time. Raises
-        ValueError.
+        The clock stops at each time at which something becomes due, so that waiters get their jobs on time.
+        Raises ValueError.
         """
         seconds = seconds_of(by) if isinstance(by, str) else by
         if isinstance(seconds, timedelta):
@@ -108,14 +108,14 @@ class ServerUnderTest:
         return self._move(self.now + timedelta(seconds=seconds))
 
     def advance_to(self, moment: datetime | str) -> datetime:
-        """Advance the clock to a time, in UTC unless it has a time zone. Raises ValueError."""
+        """Advance the clock to a time, which is in UTC unless it has a time zone. Raises ValueError."""
         target = _moment(moment)
         if target < self.now:
             raise ValueError(f"moment: expected one from {timestamp_ms(self.now)} on, got {moment!r}")
         return self._move(target)
 
     def next(self) -> datetime | None:
-        """Advance the clock to the next time at which something is due; None if nothing is."""
+        """Advance the clock to the next time at which something is due, and return it; None if nothing is."""
         before = self.now
         after = moment_of(self.client.call(AdvanceClock()).now)
         return after if self.now > before else None
@@ -123,9 +123,9 @@ class ServerUnderTest:
     def run_jobs(self, module: str, *, until_empty: bool = True) -> int:
         """Run the due jobs of a module's functions in this process; return how many were run.
 
-        With ``until_empty``, also run jobs that become due meanwhile, such as those that the run jobs
-        enqueue; otherwise run only one job. The clock stands still: retries wait until it is advanced. Raises
-        BadModule.
+        With ``until_empty``, also run jobs that become due meanwhile, such as jobs that these jobs enqueue;
+        otherwise run at most one job. The clock stands still: a retry with a delay waits until the clock is
+        advanced. Raises BadModule.
         """
         runs = run_due_jobs(module, self.client)
         return sum(1 for _ in (runs if until_empty else islice(runs, 1)))

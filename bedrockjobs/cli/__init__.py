@@ -1,7 +1,7 @@
 """``bedrockjobs``: the command line of the server and its queue.
 
-Each group of commands is a module of this package, imported when it is used. Results go to stdout, everything
-else to stderr.
+Each group of commands is a module of this package, imported when it is used. Results go to stdout; everything
+else goes to stderr.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ HOMES = {
     "config": ("config.config", "Show the server's settings, and check a settings file."),
     "service": ("service.service", "Run the server and workers as systemd services."),
 }
-"""The module and the name of each command, the usual ones first, and its summary; more names are subcommands
-to add. The summary is the first sentence of the command, so that ``--help`` need not import them all."""
+"""For each command, the usual ones first, where it is defined (``module.name``), and its summary. If more
+than one place is named, the further ones are added as subcommands. The summary is the first sentence of the
+command's help, so that ``--help`` need not import all modules."""
 
 
 class Commands(MutableMapping[str, click.Command]):
-    """The commands by name. Modules are imported on first use, as importing all of them takes a second."""
+    """The commands by name. Modules are imported at first use, since importing all of them takes a second."""
 
     def __init__(self) -> None:
         self._names = dict.fromkeys(HOMES)
@@ -131,7 +132,7 @@ class RootCommand(ProgramCommand, SubcommandGroup):
         return list(self.commands)
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """Return the commands with their summaries, without importing them."""
+        """Return the commands with their summaries; imports none of them."""
         known = {name: summary for name, (_, summary) in HOMES.items()}
         return [(name, known[name]) for name in self.list_commands(ctx) if name in known]
 
@@ -148,7 +149,7 @@ class RootCommand(ProgramCommand, SubcommandGroup):
 
 
 HELP_WIDTH_MAX = 120
-"""Maximum width of help texts: longer lines are hard to read."""
+"""Maximum width of help texts in characters: longer lines are hard to read."""
 
 EPILOG = """\
 \b

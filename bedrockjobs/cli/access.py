@@ -87,7 +87,7 @@ listing(
 
 
 def _done(session: Session, command_class: type[Command[Any]], database: str | None, schema: str) -> Record:
-    """Execute a command on the server, or with ``database`` directly on the database, without a server."""
+    """Execute a command on the server, or if ``database`` is given directly on that database."""
     values = click.get_current_context().params
     if database is None:
         return session.record(typed_command(session, command_class, by=current_user()))
@@ -108,7 +108,7 @@ def _done(session: Session, command_class: type[Command[Any]], database: str | N
 
 
 def _write_new(session: Session, record: Record) -> None:
-    """Write a new secret; in table form stdout has nothing but the secret, for use in a shell."""
+    """Write a new secret; as a table, stdout has nothing but the secret, for use in a shell."""
     if session.form == "table":
         name, secret = text_of(record, "name"), text_of(record, "token")
         advice = "keep it, it is shown only once; clients read it from BEDROCKJOBS_TOKEN_FILE"

@@ -1,6 +1,6 @@
 """The clients: ``Client`` for blocking code and threads, ``AsyncClient`` for asyncio.
 
-Both use the raw protocol and share the core without I/O (``base``).
+Both speak the raw protocol and share the core without I/O (``base``).
 """
 
 from __future__ import annotations

@@ -19,15 +19,15 @@ SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
 """The environment variable with the default server."""
 
 RUN_SERVER_VARIABLE = "BEDROCK_SERVER"
-"""The environment variable in which a worker passes its job's server to the command."""
+"""The environment variable by which a worker tells a job's command the address of the job's server."""
 
 EXPECTED = "expected host, host:port, [::1]:port, http://host:port, https://host:port or unix:/path"
 
 SCHEMES = {"http": False, "bedrock": False, "https": True, "bedrocks": True}
-"""Schemes of an address, and whether they mean TLS; the Bedrock protocol is used with all of them."""
+"""The schemes of an address, each with whether it means TLS. All of them speak the Bedrock protocol."""
 
 UNIX_PATH_BYTES_MAX = 107
-"""Maximum bytes of a unix socket's path: Linux has 108 bytes, the last of which is a NUL."""
+"""Maximum bytes of a unix socket's path: Linux allows 108 bytes, the last of which is a NUL."""
 
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?"
@@ -67,8 +67,9 @@ AnyAddress = Address | UnixAddress
 def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress, ...]:
     """Return the addresses in a comma-separated text or a sequence of texts, without duplicates.
 
-    None means ``BEDROCKJOBS_SERVER``, else ``BEDROCK_SERVER``, which a worker sets for its commands, else the
-    default address. Raises InvalidArgument, which names each invalid part and the expected form.
+    None means the value of ``BEDROCKJOBS_SERVER``. If that is not set, it means ``BEDROCK_SERVER``, which a
+    worker sets for its commands, or else the default address. Raises InvalidArgument, which names each
+    invalid part and the expected form.
     """
     if server is None:
         from_environment = os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE)
@@ -123,10 +124,11 @@ TOKEN_FILE_VARIABLE = "BEDROCKJOBS_TOKEN_FILE"  # noqa: S105
 """The environment variable with the path of a token file."""
 
 RUN_TOKEN_VARIABLE = "BEDROCK_TOKEN"  # noqa: S105
-"""The environment variable in which a worker passes the token of a run to its command."""
+"""The environment variable by which a worker gives the run token to the run's command."""
 
 CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "BEDROCKJOBS_CA", "BEDROCKJOBS_CERT", "BEDROCKJOBS_KEY"
-"""The environment variables with the paths of TLS files."""
+"""The environment variables with the paths of TLS files: CA certificates, the client's certificate and its
+key."""
 
 TOKEN_FILE_BYTES_MAX = 4_096
 """Maximum bytes of a token file; a token has 52 characters."""
@@ -137,7 +139,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,200}")
 class Credentials:
     """The token and TLS files with which a client identifies itself and verifies servers.
 
-    No text about them shows any secret.
+    Error messages never contain a token or a key.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class Credentials:
         cert: str | Path | None = None,
         key: str | Path | None = None,
     ) -> None:
-        """Use these values; for None the environment variable is used, and an empty text means no value.
+        """Use these values. For None the environment's value is used; an empty text means no value.
 
         A token takes precedence over a token file, and arguments over the environment. Raises InvalidArgument
         for a bad token or token file.
@@ -180,11 +182,11 @@ class Credentials:
 
     @property
     def header(self) -> bytes:
-        """Return the header line with the token, empty if there is none."""
+        """Return the header line with the token, as bytes with its line end; empty if there is no token."""
         return f"Authorization: Bearer {self._token}\r\n".encode() if self._token else b""
 
     def renew(self) -> None:
-        """Reload all files; raises InvalidArgument for a bad file and then changes nothing."""
+        """Reload all files; raises InvalidArgument for a bad file, in which case nothing changes."""
         context = self._read_context()
         if self._file:
             self._token = _read(self._file)
@@ -193,7 +195,7 @@ class Credentials:
     def renewed(self) -> bool:
         """Reload the token file, if there is one; return whether the token changed.
 
-        An unreadable file counts as unchanged.
+        If the file cannot be read, the token stays.
         """
         if not self._file:
             return False
@@ -206,7 +208,7 @@ class Credentials:
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """Return the context for TLS handshakes, loaded once. Raises InvalidArgument."""
+        """Return the TLS context of connections, made at first use from the files. Raises InvalidArgument."""
         return self._read_context()
 
     def _read_context(self) -> ssl.SSLContext:
@@ -217,7 +219,10 @@ class Credentials:
 
 
 def _of_environment(variables: Mapping[str, str]) -> tuple[str, str]:
-    """Return a token or a token file from the environment; the run's token is the last choice."""
+    """Return the token and the path of the token file from the environment; at most one is not empty.
+
+    The token of the run that this process belongs to is used only if neither is set.
+    """
     token, file = variables.get(TOKEN_VARIABLE, ""), variables.get(TOKEN_FILE_VARIABLE, "")
     return ("", file) if file and not token else (token or variables.get(RUN_TOKEN_VARIABLE, ""), "")
 
@@ -234,7 +239,7 @@ def _read(path: str) -> str:
 
 
 def _checked(token: str, where: str) -> str:
-    """Return a valid token; raises InvalidArgument without showing it."""
+    """Return ``token`` if it is well-formed; raises InvalidArgument, which does not show the token."""
     if _TOKEN.fullmatch(token) is None:
         raise InvalidArgument(f"{where}: expected one token like bj_… and nothing else")
     return token

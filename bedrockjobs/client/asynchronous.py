@@ -1,4 +1,4 @@
-"""The asyncio client. A call takes an idle connection or makes a new one, so no call waits for another."""
+"""The asyncio client. Each call uses an idle connection or makes one, so that no call waits for another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bedrockjobs.commands import Command, Reply, RunReply
 from bedrockjobs.tls.stream import TLSStream
 
 HURRY_S = 5.0
-"""Maximum seconds until the answer once a wait was cut short, or once the client moved on to another
+"""Maximum seconds to wait for an answer once ``hurry`` was set, or once the client has moved on to another
 server."""
 
 R = TypeVar("R", bound=Reply)
@@ -42,7 +42,8 @@ class _AsyncConnection(asyncio.Protocol):
     async def exchange(self, request: bytes, limit_s: float, hurry: asyncio.Event | None) -> Response:
         """Send a request and return its answer; raises OSError and MalformedAnswer.
 
-        Once ``hurry`` is set, half-close the connection, which makes the server answer a waiting command.
+        Once ``hurry`` is set, half-close the connection, so that the server answers a waiting command
+        immediately.
         """
         assert self._transport is not None
         self._reader = AnswerReader(self._bytes_max)
@@ -65,7 +66,7 @@ class _AsyncConnection(asyncio.Protocol):
             self._answer.cancel()  # the call may have been cancelled
 
     def shorten_deadline(self) -> None:
-        """Wait at most another ``HURRY_S`` for the answer."""
+        """Wait for the answer at most ``HURRY_S`` from now on."""
         if self._limit is None or self._limit.expired():
             return
         until = asyncio.get_running_loop().time() + HURRY_S
@@ -94,7 +95,7 @@ class _AsyncConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # other event loops have their own classes
 
     def data_received(self, data: bytes) -> None:
-        """Read the pending answer; close a connection that sends anything else."""
+        """Read the pending answer; close the connection if the server sends anything else."""
         if self._reader is None or self._answer is None or self._answer.done():
             self.close()
             return
@@ -115,13 +116,13 @@ class _AsyncConnection(asyncio.Protocol):
 
 
 class AsyncClient(BaseClient[_AsyncConnection]):
-    """Calls commands on a server, any number of them at once.
+    """Calls commands on a server, any number of them concurrently.
 
     >>> async with AsyncClient("localhost:8888") as client:
     ...     job = await client.call(GetJob(name="foo*", connection="wait", timeout=60_000))
 
-    It belongs to one event loop at a time. In another loop, or after a fork, it makes new connections, so a
-    client survives from one ``asyncio.run`` to the next.
+    A client belongs to one event loop at a time. In another loop, or after a fork, it makes new connections,
+    so that it can be used in one ``asyncio.run`` after another.
     """
 
     _loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
@@ -131,14 +132,14 @@ class AsyncClient(BaseClient[_AsyncConnection]):
     async def call(self, command: Command[R], *, hurry: asyncio.Event | None = None) -> R:
         """Send a command and return its typed reply.
 
-        Setting ``hurry`` cuts the wait of a waiting command short: the server answers at once with what it
-        has, and no job is lost, unlike when the call is cancelled. Raises the server's CommandError,
+        Setting ``hurry`` ends the wait of a waiting command early: the server answers immediately with what
+        it has. No job is lost, as could happen if the call were cancelled. Raises the server's CommandError,
         ServerUnreachable if nothing was sent, and ConnectionLost if the outcome is unknown.
         """
         return self._reply(command, await self.exchange(command, hurry=hurry))
 
     async def exchange(self, command: Command[Any], *, hurry: asyncio.Event | None = None) -> Response:
-        """Send a command and return the raw answer; otherwise like ``call``."""
+        """Send a command and return the raw answer; ``hurry`` and errors are as for ``call``."""
         return await self._perform(self._exchange_steps(command), hurry)
 
     async def wait_for_job(self, job_id: int, timeout: float | None = None) -> RunReply:  # noqa: ASYNC109
@@ -146,7 +147,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
         return await self._perform(self._wait_steps(job_id, timeout))
 
     def leave_server(self, server: AnyAddress) -> bool:
-        """Move on to the next address, as ``BaseClient`` does, and hurry calls to the old one."""
+        """Move on to the next address, as ``BaseClient`` does; calls to ``server`` get shorter deadlines."""
         left = super().leave_server(server)
         for connection in self._busy if left else ():
             if connection.address == server:
@@ -167,7 +168,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
         await self.close()
 
     async def _perform(self, steps: Steps[V], hurry: asyncio.Event | None = None) -> V:
-        """Perform the steps of an operation and return its result."""
+        """Perform the I/O steps of an operation and return its result."""
         self._join_loop()
         try:
             step = next(steps)
@@ -198,7 +199,7 @@ class AsyncClient(BaseClient[_AsyncConnection]):
         return None
 
     def _join_loop(self) -> None:
-        """Drop the connections that were made in another event loop, since this one cannot use them."""
+        """Drop connections that were made in another event loop, since the current one cannot use them."""
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop() is not loop:
             if self._loop is not None:

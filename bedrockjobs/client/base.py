@@ -1,8 +1,8 @@
 """The core of both clients, without I/O.
 
-It picks the server, retries, and keeps idle connections. Each operation is a generator that yields I/O steps
-and receives their outcomes. A step is a connection to make, a request to exchange, or a number of seconds to
-sleep. The blocking and the asynchronous client only perform the steps.
+It chooses the server, retries, and keeps idle connections. Each operation is a generator that yields I/O
+steps and receives their outcomes. A step is a connection to make, a request to send, or a number of seconds
+to sleep. The blocking and the asynchronous client only perform the steps.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ from bedrockjobs.commands import (
 
 
 TRIES_MAX = 6
-"""Maximum attempts at each address; with the pauses between them they span a server's restart, about three
-seconds."""
+"""Maximum attempts at each address. With the pauses between them, six attempts last about three seconds, as
+long as a server's restart."""
 
 BACKOFF_FIRST_S = 0.1
 """Seconds of the first pause between two attempts; each further pause is twice as long."""
@@ -87,25 +87,25 @@ BACKOFF_MAX_S = 5.0
 """Maximum seconds of a pause between two attempts: a server that recovers is reached at most this late."""
 
 RETURN_S = 30.0
-"""Seconds between probes of the first server: load returns soon, and a failing server gets only one probe per
-client in this time."""
+"""Seconds between probes of the first server while another one is in use. Load returns soon after the first
+server recovers, and until then each client sends it only one probe in this time."""
 
 PROBE_S = 1.0
-"""Maximum seconds of a probe, which delays one call."""
+"""Maximum seconds of a probe; one call waits for it."""
 
 NOT_DONE = (ServerFault, Unavailable, TimedOut)
-"""Errors after which the same request may be sent again, since nothing was committed. (429 is retryable too,
-but limits last longer than our attempts.)"""
+"""Errors after which a request may be sent again, since nothing was committed. A 429 is not among them,
+although it is retryable: limits last longer than the client's attempts."""
 
 
 def backoff_s(failures: int) -> float:
-    """Return the seconds to wait after that many failures: exponential backoff, up to half of it random."""
+    """Return the seconds to wait after so many failures: exponential backoff, up to half of it random."""
     longest = min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 30), BACKOFF_MAX_S)
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  spreads the clients of a server that came back
 
 
 class Route:
-    """The addresses of a client, and which one is in use. Thread-safe."""
+    """The addresses of a client, one of which is in use. Thread-safe."""
 
     def __init__(self, addresses: Sequence[AnyAddress]) -> None:
         self.addresses = tuple(addresses)
@@ -119,11 +119,11 @@ class Route:
         return self.addresses[self._at]
 
     def unlock(self) -> None:
-        """Replace the lock in a forked process; another thread may have held it."""
+        """Replace the lock in a forked process, because another thread may have held it during the fork."""
         self._lock = threading.Lock()
 
     def move_on(self, failed: AnyAddress, now: float) -> bool:
-        """Move on to the next address, unless another call already has; return whether it moved.
+        """Use the next address if ``failed`` is still the one in use; return whether the address changed.
 
         ``now`` is a monotonic time in seconds.
         """
@@ -136,9 +136,9 @@ class Route:
             return True
 
     def first_to_probe(self, now: float) -> AnyAddress | None:
-        """Return the first address if a probe is due, else None.
+        """Return the first address if another one is in use and a probe is due, else None.
 
-        Of all callers, only one gets the address in ``RETURN_S`` seconds.
+        In ``RETURN_S`` seconds, only one caller gets the address.
         """
         if self._at == 0:
             return None
@@ -149,7 +149,7 @@ class Route:
             return self.addresses[0]
 
     def return_to_first(self) -> None:
-        """Return to the first address, which responds again."""
+        """Use the first address again, because its server answers."""
         with self._lock:
             self._at = 0
 
@@ -165,11 +165,12 @@ class Tries:
         self._failures = 0
         self._renewed = False
         self._answered: Exception | None = None
-        """The earlier error to report: a lost answer if there was one, else a refusal."""
+        """The earlier error to report if the last attempt reaches no server: a lost answer, or else a
+        refusal."""
         self._unreachable: dict[AnyAddress, ServerUnreachable] = {}
 
     def pause_after(self, error: Exception, failed: AnyAddress, now: float) -> float:
-        """Return the seconds until the next attempt; raise the error to report if there is none."""
+        """Return the seconds until the next attempt; raise the error to report if no attempt is left."""
         if isinstance(error, (ConnectionError, *NOT_DONE)):
             self._route.move_on(failed, now)
         if isinstance(error, ServerUnreachable):
@@ -183,7 +184,7 @@ class Tries:
         return 0.0 if within else backoff_s(rounds)
 
     def may_renew(self) -> bool:
-        """Return True once for each command: it may be retried with a new token one time."""
+        """Return True on the first call and then False: a command is retried once with a reloaded token."""
         before, self._renewed = self._renewed, True
         return not before
 
@@ -197,7 +198,7 @@ class Tries:
         return isinstance(error, (ServerUnreachable, *NOT_DONE))
 
     def _most_telling(self, error: Exception) -> Exception:
-        """Return the error to report: an answer or a lost answer rather than an unreachable server."""
+        """Return the error to report: an earlier answer or lost answer rather than an unreachable server."""
         if not isinstance(error, ServerUnreachable):
             return error
         if self._answered is not None:
@@ -214,16 +215,16 @@ class Tries:
 
 
 POLL_S_MAX = 1.0
-"""Maximum seconds between two queries of a job that has not been taken."""
+"""Maximum seconds between two queries of a job whose run has not started."""
 
 RUN_QUERIES_MAX = 4
-"""Maximum queries for the run of a deleted job; a server may read from a slightly stale standby."""
+"""Maximum queries for the run of a job that is gone; a server may read from a standby that lags slightly."""
 
 WARN_AFTER_S = 5.0
-"""Seconds of waiting after which a warning is issued if no live worker takes the job."""
+"""Seconds of waiting after which the client warns if no live worker takes the job."""
 
 KEEP_LONGER = "a result is kept as long as the job's keep says: f.using(keep='1d').enqueue(...)"
-"""Advice for a job of which neither a row nor a run is left."""
+"""Advice in the error for a job of which no row and no run is left."""
 
 ENDED = ("FAILED", "CANCELLED", "FINISHED")
 """States of jobs that have ended."""
@@ -235,19 +236,18 @@ firewalls."""
 WaitStep = Command[Any] | float
 """A command to send, or a number of seconds to sleep."""
 StepOutcome = Reply | CommandError | float
-"""The outcome of a ``WaitStep``: the reply or the error of its command; after a sleep, a number without
-meaning."""
+"""The outcome of a ``WaitStep``: for a command its reply or error; for a sleep a number without meaning."""
 
 
 class OwnRun(NamedTuple):
-    """The run that this process belongs to."""
+    """The run that this process or task belongs to."""
 
     job_id: int
     run_id: int
 
 
 def own_run() -> OwnRun | None:
-    """Return the run named by the environment, or None outside of a run."""
+    """Return the run named by ``BEDROCK_JOB_ID`` and ``BEDROCK_RUN_ID``, or None outside of a run."""
     try:
         variables = environment()
         return OwnRun(int(variables["BEDROCK_JOB_ID"]), int(variables["BEDROCK_RUN_ID"]))
@@ -264,8 +264,8 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
     """Wait until a job has ended, and return its last run.
 
     Yields each ``WaitStep``; receives its outcome and the seconds since the start. Raises JobFailed,
-    NoResult, WaitNeverEnds if the job waits for the run ``own``, and JobNotEnded after ``seconds`` (None:
-    never). Warns if no live worker takes the job.
+    NoResult, WaitNeverEnds if the job waits for the run ``own``, and JobNotEnded after ``seconds``; None
+    means no limit. Warns if no live worker takes the job.
     """
     polls = gone = 0
     warned = False
@@ -306,23 +306,23 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
 
 
 def _only_slot(job: JobReply) -> str:
-    """Return the job's lock, or its concurrency key if only one job with this key may run; else empty."""
+    """Return the job's lock, or its concurrency key if only one job with that key may run; else empty."""
     if job.lock:
         return job.name if job.lock is True else str(job.lock)
     return job.concurrency_key or "" if job.concurrency_limit in (None, 1) else ""
 
 
 JOBS_EXAMINED_MAX = 100
-"""Maximum number of jobs that are queried to find out whether one waits for this run: enough for what people
-nest."""
+"""Maximum number of jobs that are queried to find out whether one of them waits for this run; people nest far
+fewer."""
 
 
 def _refuse_deadlock(job_id: int, own: OwnRun) -> Looks[None]:
-    """Raise WaitNeverEnds if a job cannot end before this run.
+    """Raise WaitNeverEnds if a job cannot end before this run has ended.
 
-    Such a job is an ancestor of the run's job; or it waits for the run or the run's lock, as a child of its
-    job, after it in a workflow, or through other jobs that wait for them. Information that is unavailable,
-    for example forbidden, is ignored.
+    That is so if the job is an ancestor of the run's job, or needs the lock that the run holds, or is a child
+    of the run's job, or comes after it in a workflow, or waits for another such job. Information that is
+    unavailable, for example forbidden, is ignored.
     """
     runs, _ = yield ListRuns(job_id=own.job_id, limit=1)
     run = runs.runs[0] if isinstance(runs, RunsReply) and runs.runs else None
@@ -371,7 +371,7 @@ def _refuse_deadlock(job_id: int, own: OwnRun) -> Looks[None]:
 
 
 def _growing(examined: dict[int, JobReply]) -> Iterator[JobReply]:
-    """Yield the jobs in the order in which they were added, including those added during the iteration."""
+    """Yield the jobs in the order in which they were added, including jobs added during the iteration."""
     count = 0
     while count < len(examined):
         yield from list(examined.values())[count : (count := len(examined))]
@@ -389,7 +389,7 @@ def _ancestors(job: JobReply) -> Looks[set[int]]:
 
 
 def _before(job: JobReply) -> Looks[list[WorkflowJobReply]]:
-    """Return the jobs of the same workflow that a job waits for, directly or not, and that have not ended."""
+    """Return the jobs of its workflow that a job waits for, directly or not, and that have not ended."""
     rows: dict[str, WorkflowJobReply] = {}
     after = 0
     while job.workflow_id:
@@ -418,7 +418,7 @@ def _warn(reply: ExplainReply) -> None:
 
 
 def _unless_gone(reply: StepOutcome) -> JobReply | None:
-    """Return the job in a reply, or None if the job is gone; raises other errors."""
+    """Return the job in a reply, or None if the job is gone; raises any other error."""
     if isinstance(reply, CommandError) and not isinstance(reply, NotFound):
         raise reply
     return reply if isinstance(reply, JobReply) else None
@@ -432,14 +432,14 @@ def _first(reply: StepOutcome) -> RunReply | None:
 
 
 def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
-    """Return whether a job has ended; without a job (deleted after its end), whether its run has ended."""
+    """Return whether a job has ended; if it was deleted (``job`` is None), whether its run has ended."""
     if job is not None:
         return job.state in ENDED
     return run is not None and run.status != "running"
 
 
 def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
-    """Return the last run of a job that ended successfully; raises JobFailed, and NoResult without a run."""
+    """Return the last run of a job that succeeded; raises JobFailed, or NoResult if no run is stored."""
     run_id = None if run is None else run.run_id
     cancelled = job is not None and job.state == "CANCELLED"
     stopped = run is not None and run.status in ("terminated", "killed")
@@ -462,11 +462,11 @@ def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
 
 
 IDLE_MAX = 32
-"""Maximum number of idle connections; one more is closed after its call."""
+"""Maximum number of idle connections. A call that ends when the pool is full closes its connection."""
 
 
 class ClientConnection(Protocol):
-    """A connection, as the pool sees it."""
+    """The part of a connection that the pool uses."""
 
     @property
     def address(self) -> AnyAddress:
@@ -484,7 +484,7 @@ C = TypeVar("C", bound=ClientConnection)
 
 
 class Pool(Generic[C]):
-    """The connections that no call uses. Thread-safe."""
+    """The connections that are not in use by a call. Thread-safe."""
 
     def __init__(self) -> None:
         self.closed = threading.Event()
@@ -492,10 +492,11 @@ class Pool(Generic[C]):
         self._idle: list[C] = []
         self._lock = threading.Lock()
         self._left: list[C] = []
-        """Connections of the parent process: kept alive, since closing one may affect the parent."""
+        """Connections of the parent process, which are never closed here: closing one may affect the
+        parent."""
 
     def reset_after_fork(self) -> None:
-        """Reset the pool in a forked process; another thread may have held the lock."""
+        """Reset the pool in a forked process; another thread may have held the lock during the fork."""
         self._left += self._idle
         self._idle, self._lock = [], threading.Lock()
         was_closed, self.closed = self.closed.is_set(), threading.Event()
@@ -512,7 +513,8 @@ class Pool(Generic[C]):
     def take(self, address: AnyAddress) -> C | None:
         """Return the most recently used idle connection to an address, or None.
 
-        Closes stale connections and those to other addresses. Raises RuntimeError if the client is closed.
+        Closes the idle connections that come before it: stale ones, and those to other addresses. Raises
+        RuntimeError if the client is closed.
         """
         while True:
             with self._lock:
@@ -532,7 +534,7 @@ class Pool(Generic[C]):
         connection.close()
 
     def close(self) -> None:
-        """Close all connections, including those returned later."""
+        """Close the idle connections; connections in use are closed when they are given back."""
         self.closed.set()
         self.close_idle()
 
@@ -543,14 +545,14 @@ _CLOCK = SystemClock()
 
 
 class Connect(NamedTuple):
-    """Step: connect to an address; the outcome is the connection, an OSError or a ValueError."""
+    """Step: connect to an address. The outcome is the connection, an OSError or a ValueError."""
 
     address: AnyAddress
     limit_s: float
 
 
 class SendRequest(NamedTuple):
-    """Step: send a request on a connection; the outcome is the answer, an OSError or MalformedAnswer."""
+    """Step: send a request on a connection. The outcome is the answer, an OSError or a MalformedAnswer."""
 
     connection: Any
     request: bytes
@@ -564,7 +566,7 @@ thrown into the generator."""
 
 
 class BaseClient(Generic[C]):
-    """The state and the logic of a client."""
+    """What both clients have in common: the state, and the steps of each operation."""
 
     def __init__(
         self,
@@ -581,10 +583,10 @@ class BaseClient(Generic[C]):
     ) -> None:
         """Set the server: ``host:port``, ``https://host:port`` or ``unix:/path``, or a list of these.
 
-        From a list the client uses the first server. If it fails, the client moves to the next one, and
-        returns to the first once it answers again. None means ``BEDROCKJOBS_SERVER``, else
-        ``127.0.0.1:8888``. ``tries`` limits the attempts at each address. Nothing is connected before the
-        first call.
+        The client uses the first server of a list. If that server fails, the client moves to the next one,
+        and returns to the first once it answers again. None means the value of ``BEDROCKJOBS_SERVER``, or
+        else ``127.0.0.1:8888``. ``tries`` limits the attempts at each address. No connection is made before
+        the first call.
 
         Each request carries ``token``, or the token in ``token_file``. ``https://`` means TLS: the client
         verifies the server's certificate against the system's CAs or ``ca``, and presents ``cert`` with
@@ -625,19 +627,19 @@ class BaseClient(Generic[C]):
     def renew(self) -> None:
         """Reload the token and TLS files for later requests and connections.
 
-        Raises InvalidArgument for a bad file and then changes nothing.
+        Raises InvalidArgument for a bad file, in which case nothing changes.
         """
         self._credentials.renew()
 
     def leave_server(self, server: AnyAddress) -> bool:
-        """Move on to the next address, unless ``server`` is no longer in use; return whether it moved.
+        """Use the next address if ``server`` is still the one in use; return whether the address changed.
 
         For callers with a shorter time limit than the client's own.
         """
         return self._route.move_on(server, self._clock.monotonic())
 
     def _exchange_steps(self, command: Command[Any]) -> Steps[Response]:
-        """Send a command, retrying if that is safe, and return the answer."""
+        """Send a command, with retries if they are safe, and return the answer."""
         yield from self._probe_first_server()
         tries = Tries(command, self._route, self._tries_max)
         while True:
@@ -687,9 +689,10 @@ class BaseClient(Generic[C]):
     def _exchange_on(
         self, connection: C, command: Command[Any], probe_s: float | None = None
     ) -> Steps[Response]:
-        """Exchange one request on a connection, and return the connection to the pool; raises ConnectionLost.
+        """Send one request on a connection and return its answer; give the connection back to the pool.
 
-        ``probe_s`` is the time limit of a probe in seconds; None means the time limit of the command.
+        ``probe_s`` is the time limit of a probe in seconds; None means the time limit of the command. Raises
+        ConnectionLost.
         """
         limit_s, reusable = answer_s(command) if probe_s is None else probe_s, False
         try:
@@ -720,9 +723,9 @@ class BaseClient(Generic[C]):
             self._route.return_to_first()
 
     def _pause_after(self, tries: Tries, error: Exception, address: AnyAddress) -> float:
-        """Return the pause before the next attempt; raise the error to report if there is none.
+        """Return the seconds until the next attempt; raise the error to report if no attempt is left.
 
-        A Forbidden is retried once if the token file has a new token.
+        A command that was refused with Forbidden is retried once if the token file has a new token.
         """
         if isinstance(error, Forbidden) and tries.may_renew() and self._credentials.renewed():
             return 0.0

@@ -1,6 +1,6 @@
-"""The blocking client, safe to share between threads.
+"""The blocking client, which threads may share.
 
-A call takes an idle connection or makes a new one, so no thread waits for another's call.
+Each call uses an idle connection or makes one, so that no thread waits for the call of another.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bedrockjobs.client.exchange import AnswerReader, Response
 from bedrockjobs.commands import Command, Reply, RunReply
 
 READ_BYTES = 262_144
-"""Maximum bytes of one read: a usual answer fits."""
+"""Maximum bytes of one read from the socket; most answers fit."""
 
 R = TypeVar("R", bound=Reply)
 V = TypeVar("V")
@@ -53,7 +53,7 @@ class _BlockingConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Return whether the connection is open and silent: if readable, it ended or got a stray answer."""
+        """Return whether the connection can be used again: it is open, and no unexpected data has arrived."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
@@ -73,7 +73,7 @@ class _BlockingConnection:
         return answer
 
     def _receive(self, deadline: float) -> bytes:
-        """Return the next bytes; raises OSError if there are none."""
+        """Return the next bytes; raises OSError if the connection is closed or the deadline has passed."""
         remaining_s = deadline - _CLOCK.monotonic()
         if remaining_s <= 0:
             raise TimeoutError
@@ -104,7 +104,7 @@ def _connected(address: AnyAddress, limit_s: float) -> socket.socket:
 
 
 def _encrypted(plain: socket.socket, host: str, context: ssl.SSLContext) -> socket.socket:
-    """Return a TLS connection over a plain one; close the plain one on failure."""
+    """Return a TLS connection on the socket ``plain``; close the socket on failure."""
     try:
         return context.wrap_socket(plain, server_hostname=host)
     except BaseException:
@@ -130,16 +130,16 @@ class Client(BaseClient[_BlockingConnection]):
         return self._reply(command, self.exchange(command))
 
     def exchange(self, command: Command[Any]) -> Response:
-        """Send a command and return the raw answer; raises as ``call`` does."""
+        """Send a command and return the raw answer; raises the errors of ``call``."""
         return self._perform(self._exchange_steps(command))
 
     def wait_for_job(self, job_id: int, timeout: float | None = None) -> RunReply:
         """Wait until a job has ended successfully and return its last run, with its ``result``.
 
-        For jobs that end and are taken by named workers. ``timeout`` is in seconds; None means no limit.
-        Raises JobFailed, JobNotEnded on timeout, NoResult if the outcome is no longer known, WaitNeverEnds
-        within a run that the job waits for, and the errors of ``call``. Warns after 5 s if no live worker
-        takes the job.
+        Only a job that does not repeat ends, and runs are stored only for workers with a name. ``timeout`` is
+        in seconds; None means no limit. Raises JobFailed, JobNotEnded on timeout, NoResult if the outcome is
+        no longer known, WaitNeverEnds within a run that the job waits for, and the errors of ``call``. Warns
+        after 5 s if no live worker takes the job.
         """
         return self._perform(self._wait_steps(job_id, timeout))
 
@@ -156,7 +156,7 @@ class Client(BaseClient[_BlockingConnection]):
         self.close()
 
     def _perform(self, steps: Steps[V]) -> V:
-        """Perform the steps of an operation and return its result."""
+        """Perform the I/O steps of an operation and return its result."""
         try:
             step = next(steps)
             while True:
@@ -193,7 +193,7 @@ VARIABLES = (
     CERT_VARIABLE,
     KEY_VARIABLE,
 )
-"""The variables that configure the client; if one changes, another client is created."""
+"""The environment variables that configure the shared client; when one changes, a new client is made."""
 
 _lock = threading.Lock()
 _made: tuple[tuple[int, tuple[str | None, ...]], Client] | None = None
@@ -202,9 +202,9 @@ _made: tuple[tuple[int, tuple[str | None, ...]], Client] | None = None
 def shared_client() -> Client:
     """Return the process's client for the server that the environment names; threads share it.
 
-    After a fork or a change of the environment, it returns a new client. The caller need not close it. If
-    several runs share the process, each run with a run token gets a client of its own, which is closed when
-    the run ends. Raises InvalidArgument for an invalid environment.
+    After a fork or a change of the environment, this function returns a new client. The caller need not close
+    it. If several runs share the process, each run with a run token gets a client of its own, which is closed
+    when the run ends. Raises InvalidArgument for an invalid environment.
     """
     global _made
     own = run_variables.get()
@@ -227,7 +227,7 @@ def _close() -> None:
 
 
 def _unlock() -> None:
-    """Replace a lock that another thread may have held during the fork."""
+    """Replace the lock in a forked process, because another thread may have held it during the fork."""
     global _lock
     _lock = threading.Lock()
 

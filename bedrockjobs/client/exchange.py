@@ -1,7 +1,8 @@
-"""Encoding of requests and decoding of answers, without I/O, and the errors of an exchange.
+"""Encoding of requests and decoding of answers, without I/O, and the errors of the two.
 
-A request is ``Verb``, ``Content-Length``, a blank line and the parameters as a JSON object. An answer is
-``200 OK``, header lines, a blank line and ``Content-Length`` bytes.
+A request is a line with the verb, a ``Content-Length`` line, a blank line and the parameters as a JSON
+object. An answer is a status line such as ``200 OK``, header lines, a blank line and ``Content-Length``
+bytes.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.tls.contexts import why
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-"""Maximum bytes of an answer: twice the server's limit of unread data, so that the server's limit applies
-first."""
+"""Maximum bytes of an answer's body: twice the server's limit for unread data, so that the server's limit
+applies first."""
 
 HEAD_BYTES_MAX = 65_536
-"""Maximum bytes of an answer's head; a server sends a few hundred bytes."""
+"""Maximum bytes of an answer's status line and headers; a server sends a few hundred bytes."""
 
 ANSWER_S = 30.0
-"""Maximum seconds until an answer, in addition to the wait that the command requests."""
+"""Maximum seconds until an answer, in addition to the time for which the command asks to wait."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -37,11 +38,11 @@ class ServerUnreachable(BedrockjobsError, ConnectionError):
 
 
 class ServerNotTrusted(ServerUnreachable):
-    """A server's certificate is not signed by a trusted CA, or is for another name."""
+    """A server's certificate is not signed by a trusted CA, or is for another host name."""
 
 
 class ConnectionLost(BedrockjobsError, ConnectionError):
-    """No readable answer came: the outcome of the command is unknown."""
+    """The request was sent but no readable answer came, so the outcome of the command is unknown."""
 
     def __init__(self, command: Command[Any], server: AnyAddress, why: str) -> None:
         verb = type(command).__name__
@@ -55,7 +56,7 @@ class UnreadableAnswer(ConnectionLost):
 
 
 class MalformedAnswer(ValueError):
-    """Answer bytes that break the protocol or a limit; the clients raise ``UnreadableAnswer`` instead."""
+    """The bytes of an answer break the protocol or a limit; clients raise ``UnreadableAnswer`` instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,13 @@ class Response:
         return self.headers.get("connection", "").lower() == "close"
 
     def check(self) -> None:
-        """Raise the CommandError of a refusal."""
+        """Raise the server's CommandError if this answer is a refusal."""
         if not 200 <= self.code < 300:
             raise error_for(self.code, self.reason, self.headers.get("error", ""))
 
 
 def request_bytes(command: Command[Any], header: bytes = b"") -> bytes:
-    """Return the bytes of a request; ``header`` has whole header lines."""
+    """Return the bytes of a request; ``header`` is empty or whole header lines, with line ends."""
     body, verb = command.wire().encode(), type(command).__name__.encode()
     return b"%s\r\n%sContent-Length: %d\r\n\r\n%s" % (verb, header, len(body), body)
 
@@ -96,7 +97,7 @@ def unreachable(address: AnyAddress, error: Exception) -> ServerUnreachable:
 
 
 def answer_s(command: Command[Any]) -> float:
-    """Return the time limit for an answer in seconds."""
+    """Return the maximum seconds until the answer to a command."""
     if not command.waiting:
         return ANSWER_S
     wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
@@ -104,9 +105,9 @@ def answer_s(command: Command[Any]) -> float:
 
 
 def reply_of(command: Command[R], answer: Response) -> R:
-    """Return the typed reply of a successful answer.
+    """Return the typed reply in a successful answer.
 
-    A ``202`` only means that the command is queued, so its reply has no values. Raises ValueError if the body
+    A ``202`` means only that the command is queued, so its reply has no values. Raises ValueError if the body
     is not a valid reply.
     """
     kind = cast("type[R]", command.reply)
@@ -118,7 +119,7 @@ def reply_of(command: Command[R], answer: Response) -> R:
 
 
 class AnswerReader:
-    """Decodes one answer from bytes that arrive in any pieces."""
+    """Decodes one answer, whose bytes may arrive in any number of pieces."""
 
     def __init__(self, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         """Reject an answer whose body exceeds ``bytes_max``."""
@@ -128,7 +129,7 @@ class AnswerReader:
         self._body_at = self._length = 0
 
     def feed(self, data: bytes) -> Response | None:
-        """Add bytes and return the answer once it is complete.
+        """Add received bytes; return the answer once it is complete, and None before.
 
         Raises MalformedAnswer for malformed or excess bytes, or if a limit is exceeded.
         """

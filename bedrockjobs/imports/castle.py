@@ -1,6 +1,6 @@
 """Import castle-cron jobs from Job structs as JSON, or from ``castle-cron add`` command lines.
 
-The output of its ``list`` is not enough: it has no schedules.
+The output of ``castle-cron list`` is not enough, since it has no schedules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERBS = ("add", "upd")
 
 
 class _Job(NamedTuple):
-    """A Job struct or an add command, and where in the text it is."""
+    """A Job struct or an ``add`` or ``upd`` command, and its place in the text."""
 
     number: int
     place: str
@@ -33,9 +33,10 @@ class _Job(NamedTuple):
 
 
 def parse_castle(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
-    """Parse jobs; ``zone`` is the servers' time zone, which castle-cron uses. Raises Unreadable.
+    """Parse jobs; ``zone`` is the time zone of the servers, in which castle-cron runs. Raises Unreadable.
 
-    Duplicate names are refused with their locations; an ``upd`` changes the job of an earlier ``add``.
+    Jobs with the same name are refused with their locations, except that an ``upd`` changes the job of an
+    earlier ``add``.
     """
     check_size(text)
     jobs = _structs(text) if text.lstrip()[:1] in ("{", "[") else _lines(text)

@@ -1,7 +1,7 @@
 """Import Cronken jobs from the hash ``{cronken}:jobs`` as a JSON object.
 
-APScheduler interpreted a ``cronstring`` with 0 as Monday and required both day fields to match, although
-Cronken's page calls it a cron expression: the caller chooses the interpretation.
+APScheduler ran a ``cronstring`` with 0 as Monday and required both day fields to match, although Cronken's
+page calls it a cron expression. The caller chooses between the two interpretations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from bedrockjobs.schedule.cron.zones import find_zone
 FirstDay = Literal["monday", "sunday"]
 
 LEASE_S = 45
-"""Seconds without a heartbeat after which Cronken considers a run frozen; also our default lease."""
+"""Seconds without a heartbeat after which Cronken considers a run frozen. A job with a shorter ``ttl`` gets
+the default lease of bedrockjobs, which is as long."""
 
 _CRONSTRING = ("minute", "hour", "day", "month", "day_of_week")
 _MACROS = {
@@ -50,11 +51,11 @@ _JOB_ARGS = ("cmd", "lock", "ttl")
 
 
 def parse_cronken(text: str, *, zone: str = "UTC", weekday_0: FirstDay = "sunday") -> list[ImportedSchedule]:
-    """Parse a JSON object of job definitions by name; a definition may be JSON text, as stored in Redis.
+    """Parse a JSON object with a job definition for each name; a definition may be JSON text, as in Redis.
 
-    ``zone`` is the servers' time zone. With ``weekday_0`` monday a cronstring fires as it did in Cronken,
-    with sunday as in crontab(5). Duplicate names are refused with their locations. Raises Unreadable if the
-    text is not a JSON object.
+    ``zone`` is the time zone of the servers. A cronstring fires as it did in Cronken if ``weekday_0`` is
+    monday, and as in crontab(5) if it is sunday. Jobs with the same name are refused with their locations.
+    Raises Unreadable if the text is not a JSON object.
     """
     check_size(text)
     try:
@@ -168,7 +169,7 @@ def _as_it_ran(arguments: Mapping[str, Any]) -> Schedule:
     """Return the schedule as APScheduler ran it; raises cron.BadSchedule.
 
     APScheduler ignored a number after a name (``feb-12``), and did not run a job with a name after a number
-    (``2-dec``). In a `repeat` here both are ranges.
+    (``2-dec``). In a ``repeat`` of bedrockjobs both are ranges.
     """
     for name, value in arguments.items():
         for term in str(value).split(","):

@@ -1,7 +1,7 @@
 """Import crontabs of Debian's cron, cronie or supercronic, with variables, macros, users and ``%``.
 
-A line that Debian's cron and cronie interpret differently is refused unless the caller says which one ran
-it; syntax that only one of them supports is accepted with a warning.
+A line that Debian's cron and cronie interpret differently is refused unless the caller says which of the two
+ran it. Syntax that only one of them supports is accepted with a warning.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", 
 NAMES: dict[Cron, str] = {"debian": "Debian's cron", "cronie": "cronie", "supercronic": "supercronic"}
 
 SUPERCRONIC_FIELDS = (7, 6, 5, 1)
-"""The numbers of words at the beginning of a line that supercronic tries as a schedule, in this order."""
+"""The numbers of words at the beginning of a line that supercronic tries to read as a schedule, in this
+order."""
 
 ACCOUNTS = frozenset({"root", "www-data", "nobody", "daemon"})
-"""Names of users that are not names of commands: if one of them is in the sixth column, that is the user
+"""Names of users that are not also names of commands: if one of them is in the sixth column, it is a user
 column."""
 
 _BLANKS = re.compile("[ \t]+")
@@ -72,18 +73,18 @@ _FIELDS = (fields.MINUTE, fields.HOUR, fields.MONTH_DAY, fields.MONTH, fields.WE
 
 @dataclass
 class _Variables:
-    """The variables that previous lines have set."""
+    """The variables that the lines read so far have set."""
 
     zone: str
     shell: str = ""
     jitter: str = ""
     others: dict[str, str] = field(default_factory=dict)
     exports: str = ""
-    """The variables in ``others`` as shell commands that export them."""
+    """Shell commands that export the variables in ``others``."""
     of_zone: str = ""
-    """A warning about the time zone, which each following line gets."""
+    """A warning about the time zone that each following entry gets; empty if there is none."""
     once: list[str] = field(default_factory=list)
-    """Warnings that only the next line gets."""
+    """Warnings that only the next entry gets."""
 
 
 def parse_crontab(
@@ -91,8 +92,8 @@ def parse_crontab(
 ) -> list[ImportedSchedule]:
     """Parse a crontab; with ``system`` it has a user column. ``zone`` is the machine's time zone.
 
-    ``by`` is the cron that ran it; without it, lines on which Debian's cron and cronie disagree are refused.
-    Invalid lines are returned as refused. Raises Unreadable if the text is too long.
+    ``by`` is the cron that ran it. Without ``by``, lines on which Debian's cron and cronie disagree are
+    refused. Invalid lines are returned as refused. Raises Unreadable if the text is too long.
     """
     check_size(text)
     inner = enumerate(map(_inner, text.split("\n")), 1)
@@ -103,7 +104,7 @@ def parse_crontab(
 
 
 def has_users(text: str, file: str = "") -> bool:
-    """Return whether a crontab has a user column: by its path, or by the words where users would be."""
+    """Return whether a crontab has a user column, to judge by its path, or by the words in that column."""
     path = PurePath(file)
     if path.parent.name == "cron.d" or path.name.endswith(".cron.d") or path.parts[-2:] == ("etc", "crontab"):
         return True
@@ -154,7 +155,7 @@ def _setting(line: str) -> tuple[str, str] | None:
 
 
 def _set(variables: _Variables, name: str, value: str, by: Cron | None, *, empty: bool) -> str:
-    """Set a variable; return an error message if the line is refused, else an empty text."""
+    """Set a variable; return an error message if the line is refused, or else an empty text."""
     if empty and by == "debian":
         return f'expected {name}="", which is how Debian\'s cron takes an empty value'
     if empty and by is None:
@@ -193,7 +194,10 @@ def _set_zone(variables: _Variables, value: str, by: Cron | None) -> str:
 
 
 def _export(variables: _Variables, name: str, value: str, *, moves: bool = True) -> str:
-    """Set a variable for the following commands; return why it is refused, or an empty text."""
+    """Set a variable for the following commands; return why it is refused, or an empty text.
+
+    With ``moves``, setting HOME also changes the working directory.
+    """
     if not _NAME.fullmatch(name):
         return f"variable {name[:40]!r}: expected a name of letters, digits and _, which a shell can export"
     line = f"export {name}={shlex.quote(value)}\n"
@@ -264,7 +268,7 @@ def _entry(line: str, place: str, variables: _Variables, system: bool, by: Cron 
 
 
 def _difference(expression: str) -> str:
-    """Return why five fields mean different times in cron and in bedrockjobs."""
+    """Return why the five fields of ``expression`` mean different times in cron and in bedrockjobs."""
     words = expression.split(" ")
     if any(word.startswith("*") != ("*" in word.split(",")) for word in (words[2], words[4])):
         return "cron requires both day fields to match if one begins with *, otherwise only one of them"
@@ -273,9 +277,9 @@ def _difference(expression: str) -> str:
 
 @lru_cache(maxsize=READ_MAX)
 def meaning(expression: str, by: Cron | None = None) -> tuple[Schedule, tuple[str, ...]]:
-    """Return the schedule of five fields or a macro as a cron interprets them, and notes on surprises.
+    """Return the schedule that a cron reads in five fields or a macro, and notes on surprising readings.
 
-    Without ``by``, Debian's cron and cronie must agree. Raises BadSchedule, also if it never fires.
+    Without ``by``, Debian's cron and cronie must agree. Raises BadSchedule, also if the schedule never fires.
     """
     check_length(expression)
     if expression.startswith("@"):
@@ -308,7 +312,7 @@ def meaning(expression: str, by: Cron | None = None) -> tuple[Schedule, tuple[st
 
 
 def _schedule(expression: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
-    """Return the schedule of five fields as the given cron interprets them, and notes on surprises."""
+    """Return the schedule that the given cron reads in five fields, and notes on surprising readings."""
     words = expression.split(" ")
     if len(words) != len(_FIELDS):
         raise cron.BadSchedule("expression", expression, "five fields")
@@ -335,7 +339,7 @@ def _schedule(expression: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
 
 
 def _values(kind: CronField, text: str, by: Cron, notes: list[str]) -> set[int]:
-    """Return the values of one field."""
+    """Return the values that a cron reads in one field; surprising readings are added to ``notes``."""
     result: set[int] = set()
     at = 0
     while True:
@@ -363,7 +367,7 @@ def _values(kind: CronField, text: str, by: Cron, notes: list[str]) -> set[int]:
 
 
 def _range(kind: CronField, term: re.Match[str], by: Cron) -> set[int]:
-    """Return the values of ``*``, ``x``, ``x-y``, or one of the first and the last with a step."""
+    """Return the values of one term: ``*``, ``x`` or ``x-y``; ``*`` and ``x-y`` may have a step."""
     step = 1
     if term["step"]:
         if not _DIGITS.fullmatch(term["step"]) or not (step := int(term["step"])):
@@ -403,7 +407,7 @@ def _bits(values: Iterable[int]) -> int:
 
 
 def _by_supercronic(lines: list[tuple[int, str]], zone: str) -> list[ImportedSchedule]:
-    """Read all variables before any schedule: a variable also applies to previous lines."""
+    """Read all variables before any schedule, since supercronic applies a variable to previous lines too."""
     variables = _Variables(zone)
     schedules: list[ImportedSchedule] = []
     entries: list[tuple[str, str]] = []
@@ -473,7 +477,7 @@ def _options(command: str, variables: _Variables) -> dict[str, Any]:
 
 
 def _script(command: str) -> str:
-    """Return a shell script for a crontab command, in which ``%`` begins the standard input."""
+    """Return a shell script for a crontab command; the text after its first ``%`` is the standard input."""
     lines = [part.replace("\\%", "%") for part in _PERCENT.split(command)]
     if len(lines) == 1:
         return lines[0]
@@ -485,5 +489,5 @@ def _script(command: str) -> str:
 
 
 def _name(command: str, place: str) -> str:
-    """Return a name derived from the command, or from its line number."""
+    """Return a name derived from the command, or else from its place in the file."""
     return name_of(_PERCENT.split(command)[0]) or place.replace(" ", "-")

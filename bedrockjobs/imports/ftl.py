@@ -1,7 +1,8 @@
 """Import cron jobs of FTL from Go, Kotlin and Java sources.
 
-It tokenizes a source file, finds the directives or annotations with their functions, and parses their
-expressions by FTL's rules. A worker that takes jobs of the verb's name must do the verb's work.
+The source file is split into tokens, in which directives or annotations are found with their functions; their
+expressions are parsed by FTL's rules. Only schedules are imported: a worker has to take the jobs and do what
+the functions (FTL's verbs) did.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ TokenKind = Literal["word", "text", "template", "mark", "comment", "newline", "e
 
 
 class Token(NamedTuple):
-    """A token of source code; a ``template`` is a string with interpolated values."""
+    """A token of source code; the kind ``template`` is a string with interpolated values."""
 
     kind: TokenKind
     text: str
-    """The source text of the token; for a string its value; empty for a block comment."""
+    """The source text of the token. For a string it is the string's value; for a block comment it is
+    empty."""
     line: int
     first: bool = False
     """Whether the token is the first one in its line."""
@@ -75,7 +77,7 @@ _JAVA_ESCAPE = re.compile(r"\\(?:u+[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
 
 
 def language_of(text: str, file: str = "") -> Language:
-    """Detect the language of a file by its name, else by its content."""
+    """Return the language of a file, to judge by its name, or else by its content."""
     if file.endswith((".kt", ".kts")):
         return "kotlin"
     if file.endswith(".java"):
@@ -88,7 +90,7 @@ def language_of(text: str, file: str = "") -> Language:
 
 
 def source_tokens(text: str, language: Language) -> list[Token]:
-    """Return all tokens except whitespace; raises Unreadable with the line."""
+    """Return all tokens except blanks; raises Unreadable, which names the line."""
     check_size(text)
     tokens: list[Token] = []
     for token in _CodeScanner(text, language).tokens():
@@ -99,9 +101,9 @@ def source_tokens(text: str, language: Language) -> list[Token]:
 
 
 class _CodeScanner:
-    """Tokenizes a source file in one pass.
+    """Splits a source file into tokens in one pass.
 
-    Kotlin strings may contain code with strings, so the scanner keeps a stack of open strings.
+    Kotlin strings may contain code with strings, so a stack holds the open strings.
     """
 
     def __init__(self, text: str, language: Language) -> None:
@@ -153,7 +155,7 @@ class _CodeScanner:
         return Unreadable(f"line {line or self._line}: expected the end of what begins with {begun}")
 
     def _comment(self, begin: re.Match[str]) -> None:
-        """Skip a block comment; in Kotlin they nest."""
+        """Skip a block comment. Block comments nest in Kotlin."""
         at, depth = begin.end(), 1
         while depth:
             edge = _COMMENT_EDGE.search(self._text, at)
@@ -170,10 +172,11 @@ class _CodeScanner:
         self._at = at
 
     def _kotlin_text(self, begin: re.Match[str]) -> Token:
-        """Read a string with its interpolated code."""
+        """Read a Kotlin string and the code that is interpolated in it."""
         line = self._line
         inside: list[str | int] = []
-        """Open contexts, innermost last: a quote, or the brace depth of interpolated code."""
+        """What is open, innermost last: for a string its quotes, for interpolated code its depth of
+        braces."""
         said: list[str] = []
         held = False
         match: re.Match[str] = begin
@@ -224,7 +227,7 @@ _KINDS: dict[str, TokenKind] = {
 
 
 def _java_meaning(escape: str) -> str:
-    """Return the character of a Java escape; empty for an escaped line end."""
+    """Return the character that a Java escape stands for; empty for an escaped line end."""
     if escape[1] == "u":
         return chr(int(escape[-4:], 16))
     if escape[1] in "01234567":
@@ -233,7 +236,7 @@ def _java_meaning(escape: str) -> str:
 
 
 def _meaning(escape: str) -> str:
-    """Return the character of a Kotlin escape."""
+    """Return the character that a Kotlin escape stands for."""
     if len(escape) > 2:
         return chr(int(escape[2:], 16))
     return _ESCAPES.get(escape[1], escape[1])
@@ -259,10 +262,10 @@ INJECTED = (
     "Egress",
     "Lease",
 )
-"""Suffixes of the names of types that FTL injects."""
+"""Suffixes of type names: FTL injects the values of parameters of such types."""
 
 REQUESTS = ("Req", "Request", "Input", "Payload", "Event", "Message", "Body", "Params", "Args")
-"""Suffixes of the names of types of requests."""
+"""Suffixes of type names: a parameter of such a type is a request."""
 
 PLAIN = frozenset(
     {
@@ -319,7 +322,7 @@ _ANGLES = {**_OPENING, "<": ">"}
 
 @dataclass(frozen=True)
 class Verb:
-    """A directive or an annotation with a schedule, and the function that it belongs to."""
+    """A directive or annotation with a schedule, and the function (in FTL a verb) that it belongs to."""
 
     line: int
     """The line of the directive; the first line is 1."""
@@ -334,16 +337,16 @@ class Parameter(NamedTuple):
     """A parameter of a function."""
 
     type: str
-    """The last word of the name of the parameter's type, or empty."""
+    """The last word of the name of the parameter's type; empty if the type is not a name."""
     injected: bool = False
     """Whether the source marks the parameter as injected."""
 
 
 class Tokens:
-    """A token reader with one token of lookahead."""
+    """Reads tokens one after another, with one token of lookahead."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        """Begin with the first token; the last one is an ``end``, which is never consumed."""
+        """Begin with the first token. The last token must be an ``end``, which is never consumed."""
         self._tokens = tokens
         self._at = 0
 
@@ -359,14 +362,14 @@ class Tokens:
         return token
 
     def took(self, text: str) -> bool:
-        """Consume the next token if it has this text; return whether it did."""
+        """Consume the next token if it is ``text``; return whether it was."""
         if self.peek.kind in ("word", "mark") and self.peek.text == text:
             self.next()
             return True
         return False
 
     def group(self) -> list[Token]:
-        """Consume the rest of a bracketed group; return its content."""
+        """Consume the rest of a bracketed group; return the tokens in it."""
         inside: list[Token] = []
         depth = 1
         while self.peek.kind != "end":
@@ -389,7 +392,7 @@ class Tokens:
         return False
 
     def path(self) -> str:
-        """Consume a dotted name; return it, or an empty text."""
+        """Consume a dotted name and return it; empty if the next token is not a word."""
         words: list[str] = []
         while self.peek.kind == "word":
             words.append(self.next().text)
@@ -421,7 +424,7 @@ def parts(tokens: list[Token], *, angles: bool = False) -> list[list[Token]]:
 
 
 def last_word(tokens: list[Token]) -> str:
-    """Return the last word of a leading dotted name: ``Config`` for ``ftl.Config[T]``."""
+    """Return the last word of the dotted name at the beginning: ``Config`` for ``ftl.Config[T]``."""
     word = ""
     for at, token in enumerate(tokens):
         if token.kind == "word" and (at == 0 or tokens[at - 1].text == "."):
@@ -432,7 +435,7 @@ def last_word(tokens: list[Token]) -> str:
 
 
 def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, ...] = ()) -> list[Verb]:
-    """Return the directives of one function with its name and problems; more than one are refused."""
+    """Return the directives of one function with its name and problems; if there are several, refuse all."""
     lines = " and ".join(f"line {one.line}" for one in directives[:PLACES_SHOWN_MAX])
     if len(directives) > 1:
         return [
@@ -443,10 +446,10 @@ def named(directives: list[Verb], name: str, refused: str, warnings: tuple[str, 
 
 
 def check_parameters(parameters: list[Parameter]) -> tuple[str, tuple[str, ...]]:
-    """Return why a cron verb cannot have these parameters, and a warning for each that FTL may inject.
+    """Return why a cron verb cannot have these parameters, and a warning for each type that is a guess.
 
-    Types that are declared in other files are unknown. A cron verb that FTL accepts has no request, so an
-    unknown type must be an injected topic, client or the like.
+    Types that are declared in other files are unknown. A cron verb that FTL accepts has no request, so a
+    parameter of an unknown type must be something that FTL injects, such as a topic or a client.
     """
     guessed = []
     for parameter in parameters:
@@ -468,7 +471,7 @@ _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^A-Za-z0-9]+")
 
 
 def read_go(tokens: list[Token]) -> tuple[str, list[Verb]]:
-    """Return the name of the package, and its directives with their functions."""
+    """Return the name of the package, and its directives, each with its function."""
     reader = _GoReader(Tokens(tokens), _types(tokens))
     reader.parse()
     return reader.package, reader.verbs
@@ -487,7 +490,7 @@ class _GoReader:
         self.verbs: list[Verb] = []
         self._tokens = tokens
         self._pending: list[Verb] = []
-        """Directives in the current comment, whose function is not known yet."""
+        """Directives of the comment that was read last, whose function is not known yet."""
 
     def parse(self) -> None:
         tokens, depth = self._tokens, 0
@@ -521,14 +524,14 @@ class _GoReader:
         self._pending.append(Verb(token.line, expression, refused=refused))
 
     def _line_end(self) -> None:
-        """Skip the end of a line; a blank line separates a comment from the code below."""
+        """Skip the end of a line; if an empty line follows, the comment above belongs to no function."""
         tokens = self._tokens
         tokens.next()
         if tokens.peek.kind == "newline":
             self._refuse_pending(f"{NO_VERB}, without an empty line between them")
 
     def _refuse_pending(self, why: str) -> None:
-        """Refuse the pending directives: no function follows."""
+        """Refuse the pending directives, because no function follows."""
         self.verbs += [Verb(one.line, one.directives, refused=one.refused or why) for one in self._pending]
         self._pending = []
 
@@ -560,7 +563,7 @@ class _GoReader:
         self._pending = []
 
     def _parameters(self, groups: list[list[Token]]) -> list[Parameter]:
-        """Return the types of parameters; ``a, b T`` are two parameters of one type."""
+        """Return the parameters with their types; ``a, b T`` are two parameters of one type."""
         parameters: list[Parameter] = []
         for part in reversed(groups):
             if len(part) > 1 and part[0].kind == "word" and part[1].text != ".":
@@ -572,14 +575,14 @@ class _GoReader:
         return parameters
 
     def _parameter(self, name: str) -> Parameter:
-        """Return a parameter by the name of its type, resolved if this file declares it."""
+        """Return a parameter of the type ``name``; a type that this file declares is resolved."""
         declared = self._types.get(name, name)
         # FTL generates a function type for each verb that may be called.
         return Parameter(declared, injected=declared == "func" and name != "func")
 
 
 def _types(tokens: list[Token]) -> dict[str, str]:
-    """Return the types that a file declares: the last word of the underlying type, or ``struct``."""
+    """Return the types that a file declares, each with the last word of its definition (``struct``)."""
     types: dict[str, str] = {}
     words = [token for token in tokens if token.kind not in ("comment", "newline")]
     for at, token in enumerate(words):
@@ -590,7 +593,7 @@ def _types(tokens: list[Token]) -> dict[str, str]:
 
 
 def _is_nothing(result: list[Token]) -> bool:
-    """Return whether a function returns only an error, or nothing."""
+    """Return whether a function has no result, or only an error."""
     words = [token for token in result if token.kind not in ("comment", "newline")]
     names = 1
     if words and words[0].text == "(":
@@ -641,12 +644,12 @@ _JAVA_MODIFIERS = (
 )
 _JAVA_TYPES = ("class", "interface", "enum", "record")
 _INJECTING = ("Config", "Secret", "Egress")
-"""Annotations of parameters that FTL injects."""
+"""Annotations by which a parameter is marked as injected by FTL."""
 _ARGUMENT = 'expected @Cron("0 0 * * *"), with one text'
 
 
 def read_jvm(tokens: list[Token], language: Language) -> tuple[str, list[Verb]]:
-    """Return the name of the module, and its annotations with their functions."""
+    """Return the name of the module, and its annotations, each with its function."""
     passed = Tokens([token for token in tokens if token.kind not in ("comment", "newline")])
     reader = _Java(passed) if language == "java" else _JVMReader(passed)
     reader.parse()
@@ -659,7 +662,7 @@ class _JVMReader:
         self.verbs: list[Verb] = []
         self._tokens = tokens
         self._names = {FULL_NAME, "Cron"}
-        """Names of the annotation ``@Cron`` in this file, including import aliases."""
+        """Names of the annotation ``@Cron`` in this file, including aliases of its import."""
         self._pending: list[Verb] = []
 
     def parse(self) -> None:
@@ -678,7 +681,7 @@ class _JVMReader:
         self._refuse_pending()
 
     def _declaration(self, token: Token) -> None:
-        """Skip a modifier or another declaration, or read a function."""
+        """Read a function, or skip one token of anything else."""
         if self._tokens.took("fun"):
             self._function()
             return
@@ -695,7 +698,7 @@ class _JVMReader:
             self._names.discard(name)
 
     def _annotations(self) -> None:
-        """Read one annotation after the ``@``, or several in brackets."""
+        """Read what follows an ``@``: one annotation, or several in brackets."""
         tokens = self._tokens
         target = ""
         if tokens.peek.text in _TARGETS:
@@ -721,7 +724,7 @@ class _JVMReader:
         return bool(name)
 
     def _refuse_pending(self) -> None:
-        """Refuse the pending annotations: no function follows."""
+        """Refuse the pending annotations, because no function follows."""
         self.verbs += [
             Verb(one.line, one.directives, refused=one.refused or NO_VERB) for one in self._pending
         ]
@@ -786,7 +789,7 @@ class _Java(_JVMReader):
 
 
 def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
-    """Return the type of a parameter, and whether it has an annotation for injection."""
+    """Return a parameter with its type, and whether an annotation marks it as injected."""
     reader = Tokens([*part, Token("end", "", 0)])
     injected = False
     while reader.took("@"):
@@ -805,7 +808,7 @@ def _parameter(part: list[Token], *, kotlin: bool) -> Parameter:
 
 
 def _expression(arguments: list[Token] | None) -> tuple[str, str]:
-    """Return the expression of an annotation, and an error message."""
+    """Return the expression in an annotation's arguments, and an error message, or empty texts."""
     groups = parts(arguments or [])
     if not groups:
         return "", f"{_ARGUMENT}, not none"
@@ -828,13 +831,13 @@ def _expression(arguments: list[Token] | None) -> tuple[str, str]:
 
 
 OPTIONS = {"run_timeout": "5m", "grace": "1m"}
-"""Options of an imported job: FTL ends a call after 5 minutes, and releases the job 1 minute later in any
-case."""
+"""Options of an imported job: FTL ends a call after 5 minutes, and frees the job 1 minute later even if the
+call has not ended."""
 
 FORMS = "five to seven fields of numbers, * , - and /, a duration such as 30s, or a weekday such as Mon"
 
 CHECKED_FROM = datetime(2020, 1, 1)
-"""FTL refuses expressions without a tick after this date."""
+"""The date after which an expression must have a tick; FTL refuses it otherwise."""
 
 YEAR_MIN = 1_000
 """Minimum number in a sixth field that FTL interprets as a year."""
@@ -847,7 +850,7 @@ _UNITS = {"s": "*/{} * * * * * *", "m": "0 */{} * * * * *", "h": "0 0 */{} * * *
 
 
 def parse_ftl(text: str, *, file: str = "") -> list[ImportedSchedule]:
-    """Parse the directives of one source file; a verb's name is ``module.verb``, as in FTL's schema.
+    """Parse the directives of one source file; a job is named ``module.verb``, as in FTL's schema.
 
     Raises Unreadable if a comment or a string is not terminated.
     """
@@ -879,7 +882,7 @@ def _imported(module: str, verb: Verb) -> ImportedSchedule:
 
 
 def _pieces(expression: str) -> list[tuple[str, str]]:
-    """Tokenize an expression as FTL does: whitespace only separates numbers."""
+    """Split an expression into pieces as FTL does: whitespace only separates numbers."""
     pieces: list[tuple[str, str]] = []
     at = 0
     while at < len(expression):
@@ -893,7 +896,7 @@ def _pieces(expression: str) -> list[tuple[str, str]]:
 
 
 def _seven(expression: str, pieces: list[tuple[str, str]]) -> list[str]:
-    """Return the seven fields that FTL passes to its library."""
+    """Return the seven fields, from second to year, that FTL passes to its cron library."""
     kinds, words = [kind for kind, _ in pieces], [word for _, word in pieces]
     if kinds == ["number", "word"] and words[1] in _UNITS and words[0].isdigit() and len(words[0]) < 10:
         count = int(words[0])

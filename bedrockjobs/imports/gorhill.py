@@ -1,7 +1,7 @@
 """Cron expressions of gorhill/cronexpr and its forks, used by castle-cron, LUCI, FTL and supercronic.
 
-Five fields begin with the minute, a sixth is the year, and with seven the first is the second. Surprising
-interpretations are preserved, with a note.
+Five fields begin with the minute. A sixth field is the year. Of seven fields, the first is the second. An
+interpretation that may surprise is kept, and noted.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ MACROS = {
     "@daily": "0 0 0 * * * *",
     "@hourly": "0 0 * * * * *",
 }
-"""Macros and the fields for which they stand, in lower case only; the library replaces them anywhere in an
-expression."""
+"""Macros, in lower case only, each with the fields that it stands for; the library replaces them anywhere in
+an expression."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """A variant of the library, by its differences: the original or one of its forks."""
+    """The original library or one of its forks, described by their differences."""
 
     name: str
     month_zeros: bool = True
-    """Whether ``03`` is March; the original parses it as month 0, which does not exist."""
+    """Whether ``03`` is March; the original reads it as month 0, which does not exist."""
     zero_ends_as_six: bool = False
-    """Whether a range that ends with 0 (or with 7 for Sunday) ends with 6, in any field."""
+    """Whether a range whose end is 0 (or 7 for Sunday) ends with 6 instead, in any field."""
     strict: bool = False
     """Whether an eighth field and a descending range with a step are errors."""
 
@@ -50,11 +50,11 @@ SUPERCRONIC = Library("supercronic", strict=True)
 
 
 class NeverFires(cron.BadSchedule):
-    """An expression that the library accepts, but never fires, or fails on when it looks for a tick."""
+    """An expression that the library accepts, but for which it finds no tick or fails in the search."""
 
 
 class Reading(NamedTuple):
-    """A parsed expression with its equivalent in bedrockjobs."""
+    """A parsed expression of the library, and its equivalent in bedrockjobs."""
 
     schedule: Schedule
     expression: str
@@ -64,11 +64,11 @@ class Reading(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """A field as the library defines it."""
+    """A field of an expression as the library defines it."""
 
     field: CronField
     value: str
-    """The regular expression of one value."""
+    """A regular expression that matches one value."""
     low: int
     high: int
 
@@ -86,12 +86,12 @@ _WORD = re.compile(r"[^\t\n\f\r ]+")
 _STEPS = frozenset(
     [*map(str, range(60)), *(f"0{digit}" for digit in range(10)), *map(str, range(1970, 2100))]
 )
-"""Steps in the library's table; any other step becomes 0 and is refused."""
+"""Steps that the library knows; it reads any other step as 0 and refuses it."""
 
 
 @lru_cache(maxsize=READ_MAX)
 def parse_gorhill(text: str, library: Library = GORHILL) -> Reading:
-    """Parse an expression and find its equivalent; raises BadSchedule."""
+    """Parse an expression of the library, and find its equivalent in bedrockjobs; raises BadSchedule."""
     check_length(text)
     spelled = text
     for macro, meant in MACROS.items():
@@ -113,7 +113,7 @@ def parse_gorhill(text: str, library: Library = GORHILL) -> Reading:
 
 
 def written(reading: Reading) -> Reading:
-    """Return the reading with an expression that is equivalent here; raises BadSchedule if none is."""
+    """Return the reading with an expression that means the same in bedrockjobs; raises BadSchedule."""
     schedule, text, notes = reading
     try:
         return Reading(schedule, kept_or_rewritten(text, schedule), notes)
@@ -129,7 +129,7 @@ def written(reading: Reading) -> Reading:
 def evaluate(
     seven: list[str], library: Library, text: str, since: datetime = datetime(YEAR_MIN, 1, 1)
 ) -> tuple[Schedule, list[str]]:
-    """Return the schedule of seven fields, second to year, and notes on surprising interpretations.
+    """Return the schedule of seven fields, from second to year, and notes on surprising interpretations.
 
     Raises BadSchedule, also if there is no tick after ``since``.
     """
@@ -165,11 +165,11 @@ _KINDS = (_SECOND, _MINUTE, _HOUR, _MONTH_DAY, _MONTH, _WEEK_DAY, _YEAR)
 
 
 class _Term(NamedTuple):
-    """One entry of the list of values in a field."""
+    """One term of a field; terms are separated by commas."""
 
     text: str
     values: frozenset[int] | None
-    """The values; None for a form that is only valid in a day field, or an invalid form."""
+    """The values; None if the term is invalid, or valid only in a day field."""
     open: bool = False
 
 
@@ -179,12 +179,12 @@ class _FieldParser:
     def __init__(self, library: Library, kind: _Kind) -> None:
         self.notes: list[str] = []
         self.fails: NeverFires | None = None
-        """Why the library accepts the field but fails to find a tick."""
+        """Set if the library accepts the field but fails in the search for a tick."""
         self._library = library
         self._kind = kind
 
     def values(self, text: str) -> set[int]:
-        """Return the values of a field without special forms."""
+        """Return the values of a field other than a day field."""
         result: set[int] = set()
         for term in self._terms(text):
             if term.open:
@@ -202,7 +202,7 @@ class _FieldParser:
         return result
 
     def month_days(self, text: str) -> DayField:
-        """Return a day-of-month field."""
+        """Return the parsed day-of-month field."""
         days, nearest, last, last_workday = 0, set(), False, False
         terms = self._terms(text)
         for term in terms:
@@ -222,7 +222,7 @@ class _FieldParser:
         return DayField(days, 0, frozenset(), frozenset(nearest), last, last_workday)
 
     def week_days(self, text: str) -> DayField:
-        """Return a day-of-week field."""
+        """Return the parsed day-of-week field."""
         weekdays, places = 0, set()
         terms = self._terms(text)
         for term in terms:
@@ -302,7 +302,7 @@ class _FieldParser:
 
 
 def bits_of(values: Iterable[int]) -> int:
-    """Return a set of numbers as an integer in which these bits are set."""
+    """Return a set of numbers as an integer, in which bit n is set for each number n."""
     bits = 0
     for value in values:
         bits |= 1 << value

@@ -1,4 +1,4 @@
-"""Definitions of other systems: their locations, names, schedules, and the equivalents here."""
+"""What all imports share: locations, names, equivalent cron expressions, and imported definitions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bedrockjobs.schedule.cron.zones import find_zone, next_moment
 
 
 class Position(NamedTuple):
-    """The line of an item, and the lines of its keys; the first line is 1."""
+    """The line of an item, and the lines of its keys; lines are counted from 1."""
 
     line: int
     keys: dict[str, int]
@@ -40,10 +40,10 @@ class Position(NamedTuple):
 
 
 NAME_MAX = 60
-"""Maximum length of a derived name."""
+"""Maximum characters of a derived name."""
 
 WORDS_MAX = 3
-"""Maximum number of words in a name: a program and its subcommands, as in ``restic-backup``."""
+"""Maximum number of words in a derived name: a program and its subcommands, as in ``restic-backup``."""
 
 WRAPPERS = frozenset(
     {
@@ -67,19 +67,19 @@ WRAPPERS = frozenset(
         "gosu",
     }
 )
-"""Programs that run another program, which determines the name."""
+"""Programs that run another program; the name is derived from that program."""
 
 OPTIONS_WITH_VALUES = frozenset({"-u", "-g", "-n", "-c", "-k", "-s", "-t", "-p"})
-"""Options of wrappers that have a value."""
+"""Options of ``WRAPPERS`` that are followed by a value."""
 
 OF_FLOCK = frozenset({"-w", "-E"})
-"""Options of flock that have a value; its ``-n`` has none."""
+"""Options of flock that are followed by a value; its ``-n``, unlike that of other wrappers, is not."""
 
 INTERPRETERS = re.compile(r"(?:ba|da|k|z)?sh|python[\d.]*|perl[\d.]*|ruby[\d.]*|node|php[\d.]*|java")
-"""Programs that run a script, which determines the name."""
+"""Programs that run a script; the name is derived from the script."""
 
 PASSED = frozenset({"cd", ".", "source", "export", "umask", "set", "test", "[", "[[", "true", "sleep"})
-"""Commands that are skipped because they only prepare the next one."""
+"""Commands that are skipped, because they only prepare for the next command."""
 
 BRACKETS = frozenset("(){}")
 """Words that group commands."""
@@ -94,7 +94,10 @@ _UNNAMEABLE = re.compile(r"[^\w.:+-]+")
 
 
 def name_of(command: str) -> str:
-    """Return a name: ``backup`` for ``cd /srv && ./backup.sh --full``; empty if no word is suitable."""
+    """Return a name derived from a shell command; empty if no word is suitable.
+
+    ``cd /srv && ./backup.sh --full`` becomes ``backup``.
+    """
     for part in _ENDS.split(command):
         words = [word for word in part.split() if word not in BRACKETS and not _ASSIGNMENT.match(word)]
         if words and _base(words[0]) not in PASSED:
@@ -103,7 +106,7 @@ def name_of(command: str) -> str:
 
 
 def _unwrapped(words: list[str]) -> list[str]:
-    """Strip wrappers and their options from a command."""
+    """Return a command without wrappers and their options."""
     while len(words) > 1 and _base(words[0]) in WRAPPERS:
         wrapper, words = _base(words[0]), words[1:]
         valued = OF_FLOCK if wrapper == "flock" else OPTIONS_WITH_VALUES
@@ -137,23 +140,24 @@ def _base(word: str) -> str:
 
 
 READ_MAX = 1_024
-"""Maximum number of parsed expressions in the cache: a large file repeats a few, and each takes almost a
-millisecond."""
+"""Maximum number of parsed expressions in the cache. Expressions repeat in a large file, and parsing one
+takes almost a millisecond."""
 
 _EVERY_WEEKDAY = 0x7F
 _WEEKS_OF_MONTH = [sum(1 << day for day in range(7 * n + 1, min(7 * n + 8, 32))) for n in range(5)]
-"""Sets of days (1-7, 8-14, ...) on which the first, second, ... occurrence of a weekday in a month falls."""
+"""Sets of days as bits (1-7, 8-14, ...), on which the first, second, ... occurrence of a weekday in a month
+falls."""
 
 _NAMES = [name[:3].upper() for name in (*WEEKDAY_NAMES[1:], WEEKDAY_NAMES[0])]
 
 _MONTHS = list(
     {monthrange(year, month): (year, month) for year in range(1970, 1998) for month in range(1, 13)}.values()
 )
-"""A (year, month) for each kind of month: for each weekday of the first day and each length."""
+"""A (year, month) for each possible month: for each weekday of the first day with each number of days."""
 
 
 class NoExpression(ValueError):
-    """No expression here is equivalent; the message says what cannot be expressed."""
+    """No cron expression of bedrockjobs is equivalent; the message says what cannot be expressed."""
 
 
 def same_schedule(one: Schedule, other: Schedule) -> bool:
@@ -178,7 +182,7 @@ def same_schedule(one: Schedule, other: Schedule) -> bool:
 
 
 def here(field: CronField, term: str) -> frozenset[int] | None:
-    """Return the values of a term by the rules of bedrockjobs, with Sunday as 0; None if it is invalid."""
+    """Return the values of a term by the rules of bedrockjobs, with Sunday as 0; None if they refuse it."""
     try:
         return members_of(field, term)
     except cron.BadSchedule:
@@ -187,7 +191,7 @@ def here(field: CronField, term: str) -> frozenset[int] | None:
 
 @lru_cache(maxsize=READ_MAX)
 def kept_or_rewritten(text: str, schedule: Schedule) -> str:
-    """Return ``text`` if it has the same meaning here, else an equivalent expression.
+    """Return ``text`` if bedrockjobs reads it as ``schedule``, or else an equivalent expression.
 
     Raises NoExpression if there is none.
     """
@@ -200,7 +204,7 @@ def kept_or_rewritten(text: str, schedule: Schedule) -> str:
 
 
 def expression_for(schedule: Schedule) -> str:
-    """Return the expression here for a schedule, without a zone; raises NoExpression if there is none."""
+    """Return an expression of bedrockjobs for a schedule, without a zone; raises NoExpression."""
     if not schedule.years:
         return "@never"
     if schedule.start is not None or schedule.end is not None:
@@ -225,12 +229,12 @@ def expression_for(schedule: Schedule) -> str:
 
 
 def _has_year(field: str) -> bool:
-    """Return whether the last field would be interpreted as a year here; ``*/2`` would not."""
+    """Return whether bedrockjobs would read the last field as a year; ``*/2`` would not be read so."""
     return not field.startswith("*")
 
 
 def _days(rule: DayRule) -> tuple[str, str]:
-    """Return both day fields. By the rule here, a day has to match only one if both are restricted."""
+    """Return both day fields. If both are restricted, a day in bedrockjobs has to match only one of them."""
     if rule.weeks:
         raise NoExpression("a week of the year (week)")
     month_day, week_day = rule.month_day, rule.week_day
@@ -289,7 +293,7 @@ def _day_fields(field: DayField) -> tuple[str, str]:
 
 
 def _set(values: int, low: int, high: int, star: str = "*") -> str:
-    """Return a set as a field; ``star`` is empty if a ``*`` would change what clock changes do."""
+    """Return a set of values as a field; ``star`` is empty if a ``*`` would change what clock changes do."""
     members = _members(values, high)
     star = star or f"{low}-{high}"
     step = members[1] - members[0] if len(members) > 1 else 0
@@ -310,36 +314,40 @@ def _members(values: int, high: int) -> list[int]:
 
 
 PLACES_SHOWN_MAX = 5
-"""Maximum number of locations of one name that a message shows."""
+"""Maximum number of locations of one name that a message shows, so that it stays readable."""
 
 QUOTED_CHARS_MAX = 40
-"""Maximum characters from a file that a message shows."""
+"""Maximum characters that a message quotes from a file."""
 
 
 class Unreadable(ValueError):
-    """A text cannot be parsed; the message has the location and what was expected."""
+    """A text cannot be parsed; the message names the location and what was expected."""
 
 
 class Refused(ValueError):
-    """A definition is invalid or has no counterpart here; the message says why. Others are imported."""
+    """A definition is invalid or has no counterpart in bedrockjobs; the message says why.
+
+    The other definitions of the text are still imported.
+    """
 
 
 class ImportedSchedule(NamedTuple):
-    """A definition of another system and its equivalent here."""
+    """A definition of another system and its equivalent in bedrockjobs."""
 
     name: str
     place: str
-    """Where the definition is: ``line 3``, ``job noop``."""
+    """Where the definition is in the text, such as ``line 3`` or ``job 2, line 7``."""
     source_text: str
     """The schedule as the other system writes it."""
     expression: str = ""
-    """The equivalent cron expression here; empty if the definition is refused or repeats after the end of a
-    run."""
+    """The equivalent cron expression of bedrockjobs; empty if the definition is refused, or if it repeats
+    after the end of a run."""
     zone: str = "UTC"
     old: Schedule | None = None
-    """The original schedule, parsed, with times in ``zone``; None if it has no ticks."""
+    """The original schedule, with times in ``zone``; None if it could not be parsed or has no ticks."""
     repeat_after: str = ""
-    """The repeat after the end of a run, if that is its schedule: ``FINISHED, +10 SECONDS``."""
+    """The repeat of a definition that repeats after the end of a run, such as ``FINISHED, +10 SECONDS``;
+    otherwise empty."""
     options: Mapping[str, Any] = MappingProxyType({})
     """Job options, by their names in a definitions file."""
     paused: bool = False
@@ -349,30 +357,30 @@ class ImportedSchedule(NamedTuple):
 
     @property
     def repeat(self) -> str:
-        """Return the ``repeat`` for CreateJob; empty if refused."""
+        """Return the ``repeat`` for CreateJob; empty if the definition is refused."""
         if not self.expression or self.refused:
             return "" if self.refused else self.repeat_after
         return f"CRON {self.expression}" if self.zone == "UTC" else f"CRON TZ={self.zone} {self.expression}"
 
     @property
     def differs(self) -> bool:
-        """Return whether the imported schedule fires at different times here than in the other system."""
+        """Return whether the schedule fires at different times in bedrockjobs than in the other system."""
         if self.old is None or not self.expression or self.refused:
             return False
         return not same_schedule(self.old, cron.parse(self.expression))
 
     def old_times(self, after: datetime, count: int) -> list[datetime]:
-        """Return the next ticks in the other system, in UTC."""
+        """Return the next ``count`` ticks after ``after`` in the other system, in UTC."""
         return _times(self.old, self.zone, after, count)
 
     def our_times(self, after: datetime, count: int) -> list[datetime]:
-        """Return the next ticks here, in UTC."""
+        """Return the next ``count`` ticks after ``after`` in bedrockjobs, in UTC."""
         if not self.expression or self.refused:
             return []
         return _times(cron.parse(self.expression), self.zone, after, count)
 
     def with_reading(self, old: Schedule, expression: str, notes: Iterable[str]) -> ImportedSchedule:
-        """Return a copy with the old schedule, an equivalent expression, and a warning for each note."""
+        """Return a copy with the original schedule, an equivalent expression, and a warning for each note."""
         changed = self._replace(old=old, expression=expression)
         return changed.with_warning(*(f"{note}; written so" for note in notes))
 
@@ -401,18 +409,18 @@ def check_size(text: str) -> None:
 
 
 def check_count(schedules: Sequence[object], place: str) -> None:
-    """Raise Unreadable if there are more definitions than one source may have."""
+    """Raise Unreadable, which names ``place``, if there are more definitions than one source may have."""
     if len(schedules) > SCHEDULES_PER_SYNC_MAX:
         raise Unreadable(f"{place}: expected at most {SCHEDULES_PER_SYNC_MAX} schedules")
 
 
 def shortened(text: str) -> str:
-    """Return a part of a file for a message: quoted, and truncated if it is long."""
+    """Return a text for a message: in quotes, and cut if it is longer than ``QUOTED_CHARS_MAX``."""
     return repr(text if len(text) <= QUOTED_CHARS_MAX else f"{text[:QUOTED_CHARS_MAX]}...")
 
 
 def once(schedules: list[ImportedSchedule]) -> list[ImportedSchedule]:
-    """Refuse all definitions whose name occurs more than once, with the locations of the name."""
+    """Return the definitions; refuse all whose name occurs more than once, with the locations of the name."""
     places: dict[str, list[str]] = {}
     for entry in schedules:
         places.setdefault(entry.name, []).append(entry.place)
@@ -429,7 +437,7 @@ def _twice(places: list[str]) -> str:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Make names unique by appending ``-2``, ``-3``, ... to duplicates."""
+    """Return the names; ``-2``, ``-3``, ... is appended to each duplicate."""
     unique: list[str] = []
     taken: set[str] = set()
     numbers: dict[str, int] = {}

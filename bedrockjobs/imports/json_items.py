@@ -1,6 +1,6 @@
-"""Parse JSON with the line of each item.
+"""Parses JSON and records the line of each item.
 
-Duplicate keys within an item are errors; Python's parser would silently use the last one.
+Duplicate keys within an object are errors; Python's parser would silently use the last one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PIECES = re.compile(r'"(?:[^"\\]|\\.)*+"|(?P<digits>[0-9]+)')
 
 
 class Item(NamedTuple):
-    """A value with its line and its key in an object; the key is empty in a list."""
+    """A value with its line, and with its key if it is in an object; in a list, the key is empty."""
 
     key: str
     value: Any
@@ -62,7 +62,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
 
 
 def values(text: str) -> Iterator[Item]:
-    """Yield the values that follow each other in a text, of lists their items; raises ValueError."""
+    """Yield the values that follow one another in a text; of a list, yield its items. Raises ValueError."""
     check_depth(text)
     reader = _JSONParser(text)
     while not reader.ended:
@@ -113,7 +113,7 @@ class _JSONParser:
         return value
 
     def _line_of_long_number(self) -> int:
-        """Return the line of the first number of the next value that is too long."""
+        """Return the line of the first number in the next value that has too many digits."""
         long = sys.get_int_max_str_digits() + 1
         ends = (
             found.end()
@@ -123,7 +123,7 @@ class _JSONParser:
         return self.line + self._text.count("\n", self._at, next(ends))
 
     def items(self, closing: str, *, keys: bool, read: Callable[[str], Any] | None = None) -> Iterator[Item]:
-        """Yield items up to the character ``closing``; ``read`` parses the value that belongs to a key."""
+        """Yield items up to the character ``closing``; ``read``, if given, parses the value of a key."""
         if self.took(closing):
             return
         while True:
@@ -145,7 +145,7 @@ class _JSONParser:
                 raise self.wrong("Expecting ',' delimiter")
 
     def whole(self, lists: Collection[str]) -> tuple[Any, dict[str, list[Position]]]:
-        """Parse a value, and locate the entries of its lists."""
+        """Parse a value; return it with the positions of the entries of its ``lists``."""
         places: dict[str, list[Position]] = {key: [] for key in lists}
 
         def member(key: str) -> Any:
@@ -158,7 +158,7 @@ class _JSONParser:
         return self._object(member)[0], places
 
     def _entries(self, places: list[Position]) -> Any:
-        """Parse a list or an object of entries, and record the line of each entry."""
+        """Parse a list or an object of entries, and record the position of each entry in ``places``."""
 
         def entry(_: str) -> Any:
             if not self._text.startswith("{", self._at):
@@ -180,7 +180,7 @@ class _JSONParser:
         return value
 
     def _object(self, read: Callable[[str], Any] | None = None) -> tuple[dict[str, Any], Position]:
-        """Parse an object, with the lines of its keys."""
+        """Parse an object; return it with the lines of its keys."""
         self._count()
         line = self.line
         self.took("{")

@@ -1,7 +1,7 @@
-"""Import CronJob manifests of Kubernetes: YAML with several documents, also a ``List``.
+"""Import CronJob manifests of Kubernetes from YAML with one or more documents, or from a ``List``.
 
-The command of the only container becomes ``argv``; images, volumes and secrets have no counterpart, and each
-key that is left out is reported with its line.
+The command of the only container becomes ``argv``. Images, volumes and secrets have no counterpart; each key
+that is left out is reported with its line.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from bedrockjobs.schedule.cron.zones import find_zone
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 RETRIES = 6
-"""Retries of a Job whose manifest does not say ``backoffLimit``."""
+"""The number of retries of a Job whose manifest does not set ``backoffLimit``."""
 
 BACKOFF = {"backoff": "10s", "max_backoff": "6m"}
-"""Options for the delays between the attempts of a Job."""
+"""Options that delay retries as Kubernetes delays the attempts of a Job."""
 
 KEPT = {"successfulJobsHistoryLimit": "keep_success", "failedJobsHistoryLimit": "keep_fail"}
-"""Keys for the number of runs that are kept, and the equivalent options here."""
+"""Keys for the number of stored runs, each with the equivalent option of bedrockjobs."""
 
 EXPANDED_CHARS_MAX = 100_000
-"""Maximum characters of a text after its variables are replaced: each one can double the text of the one
-before it."""
+"""Maximum characters of a text after its variables are replaced: each variable can double the text of the one
+before it, so that a short manifest could fill the memory."""
 
 _VARIABLE = re.compile(r"\$(\$|\(([-._A-Za-z0-9]+)\))")
 _SILENT = frozenset({"apiVersion", "kind", "metadata", "status"})
-"""Keys that say nothing about when or how a job runs."""
+"""Keys that are left out without a warning, because they do not say when or how a job runs."""
 
 
 class _Part:
-    """A mapping of a manifest, which records the keys that were read from it."""
+    """A mapping of a manifest, which remembers the keys that have not been read from it."""
 
     def __init__(self, item: yaml_items.Located, name: str = "") -> None:
         if not isinstance(item.value, dict):
@@ -55,7 +55,7 @@ class _Part:
         self.line, self._name, self._left = item.line, name, dict(item.value)
 
     def take(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """Return the plain value of a key, None if it is missing; raises Refused for another type."""
+        """Return the value of a key without lines, None if it is missing; raises Refused for another type."""
         item = self._left.pop(key, None)
         if item is None or item.value is None:
             return None
@@ -67,13 +67,13 @@ class _Part:
         return value
 
     def part(self, key: str) -> _Part:
-        """Return the mapping that is the value of a key; raises Refused if there is none."""
+        """Return the mapping that is the value of a key; raises Refused if the key is missing."""
         if key not in self._left:
             raise Refused(f"{self._at(key)}: it is missing from line {self.line} on")
         return _Part(self._left.pop(key), self._at(key))
 
     def items(self, key: str) -> list[yaml_items.Located]:
-        """Return the items of a list, which may be missing."""
+        """Return the items of the list that is the value of a key; empty if the key is missing."""
         item = self._left.pop(key, None)
         if item is None or item.value is None:
             return []
@@ -82,7 +82,7 @@ class _Part:
         return item.value
 
     def unused(self, *silent: str) -> list[str]:
-        """Return a warning for each key that was not read, except ``silent`` ones and ``_SILENT``."""
+        """Return a warning for each key that was not read, except for keys in ``silent`` and ``_SILENT``."""
         return [
             f"line {item.line}: {self._at(key)} is left out"
             for key, item in self._left.items()
@@ -107,9 +107,9 @@ class _Manifest(NamedTuple):
 
 
 def parse_kubernetes(text: str, *, zone: str = "UTC") -> list[ImportedSchedule]:
-    """Parse manifests; ``zone`` is the time zone of a cluster for those without ``timeZone``.
+    """Parse manifests; ``zone`` is the time zone of the cluster, for manifests without ``timeZone``.
 
-    Raises Unreadable if the text is not YAML. Manifests of other kinds are named in a warning.
+    Raises Unreadable if the text is not YAML. Manifests of other kinds are left out, with a warning.
     """
     check_size(text)
     try:
@@ -205,18 +205,19 @@ def _with_spec(schedule: ImportedSchedule, spec: _Part) -> ImportedSchedule:
 
 
 class _Field(NamedTuple):
-    """A field as robfig/cron reads it."""
+    """A field of an expression as robfig/cron reads it."""
 
     text: str
-    """The same values as a term here, unless one of them has to be written differently."""
+    """The field for an equivalent expression, unless its values have to be written differently."""
     values: set[int]
     open: bool
-    """Whether a term is ``*`` without a step: a day then has to match only the other day field."""
+    """Whether a term is ``*`` without a step. If that is so in a day field, only the other day field
+    counts."""
     notes: list[str]
 
 
 def reading_of(text: str) -> Reading:
-    """Return the schedule of a CronJob, and its equivalent here; raises BadSchedule."""
+    """Return the schedule of a CronJob, and its equivalent in bedrockjobs; raises BadSchedule."""
     check_length(text)
     words = text.split()
     if len(words) == 1 and words[0] in MACROS:
@@ -292,7 +293,7 @@ def _whole(field: CronField, text: str, term: str) -> int:
 
 
 def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
-    """Return the command of a pod's only container, and warnings."""
+    """Return the options for the command of a pod's only container, and warnings; raises Refused."""
     if pod.items("initContainers"):
         raise Refused("initContainers: expected none, as a run here is one command")
     containers = pod.items("containers")
@@ -303,7 +304,7 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
     words, arguments = container.take("command", list) or [], container.take("args", list) or []
     variables: dict[str, str] = {}
     elsewhere: set[str] = set()
-    """Variables whose values come from elsewhere, not from the manifest."""
+    """Variables whose values are not in the manifest, but in a secret, for example."""
     warnings: list[str] = []
     for item in container.items("env"):
         variable = _Part(item, "env")
@@ -338,7 +339,7 @@ def _command(pod: _Part) -> tuple[dict[str, Any], list[str]]:
 
 
 def _unset(text: str, names: set[str]) -> str:
-    """Return the first of these variables to which a text refers, or an empty text."""
+    """Return the first of ``names`` that is a variable in a text, or an empty text."""
     return next((match[2] for match in _VARIABLE.finditer(text) if match[2] in names), "")
 
 

@@ -1,7 +1,7 @@
 """Import job definitions of LUCI's scheduler (its cron service) from ``luci-scheduler.cfg``.
 
-Its cron schedules use gorhill's syntax, in UTC. Its relative schedules count from the end of a run, like a
-repeat in Bedrock. Definitions that LUCI's validation would refuse are refused, with their line.
+LUCI's cron schedules use gorhill's syntax, in UTC. Its relative schedules count from the end of a run, like a
+repeat in Bedrock. A definition that LUCI would not accept is refused, with its line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BITS = {"int32": 31, "int64": 63}
 
 @dataclass(frozen=True)
 class FieldKind:
-    """The type of a field, of which one attribute says the kind: a scalar, an enumeration or a message."""
+    """The type of a field: exactly one of ``scalar``, ``names``, ``fields`` and ``anything`` is set."""
 
     scalar: Scalar | None = None
     names: tuple[str, ...] = ()
@@ -43,11 +43,11 @@ class FieldKind:
 
 @dataclass
 class Block:
-    """A message that was found to match its type."""
+    """A message whose fields match its type."""
 
     line: int
     values: dict[str, Any] = field(default_factory=dict)
-    """Values by field: a scalar, a Block, or a list of them for a repeated field."""
+    """Values by the name of the field: a scalar or a Block, or a list of these for a repeated field."""
     lines: dict[str, int] = field(default_factory=dict)
     """The line on which each field first occurs."""
 
@@ -104,8 +104,8 @@ TASKS = {
     "swarming_task": ANYTHING,
     "dm": ANYTHING,
 }
-"""The kinds of tasks of jobs, including those of old files; the fields of Swarming and DM tasks are not
-known."""
+"""The types of the kinds of tasks, including kinds that only old files have. The fields of Swarming and DM
+tasks are not checked."""
 
 JOB_TASKS = {name: kind for name, kind in TASKS.items() if name != "gitiles"}
 
@@ -120,7 +120,7 @@ CONFIG = FieldKind(
 
 
 def checked(message: Message, kind: FieldKind, line: int) -> Block:
-    """Check a message against its type, and index its fields; raises Mismatch at the first error."""
+    """Return a message as a Block; raises Mismatch at the first field that does not match ``kind``."""
     block = Block(line)
     for name, value, at in message:
         wanted = (kind.fields or {}).get(name)
@@ -186,7 +186,7 @@ DELAY_S_MAX = 99_999_999
 """Maximum seconds between two runs: eight digits in a repeat."""
 
 FETCH_TIMEOUT_S = 60
-"""LUCI's default timeout of a fetch in seconds, which equals the default here."""
+"""LUCI's default timeout of a fetch in seconds; the default of bedrockjobs is the same."""
 
 FETCH_TIMEOUT_S_MAX = 480
 """LUCI's maximum timeout of a fetch in seconds."""
@@ -207,7 +207,7 @@ _PART = re.compile(r"([0-9.]+)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DEFAULT_TAGS = ("scheduler_invocation_id", "scheduler_job_id", "user_agent")
-"""Keys of tags that LUCI sets itself."""
+"""Keys of tags that LUCI sets itself, so that a file may not set them."""
 
 
 class _InvalidBlock(ValueError):

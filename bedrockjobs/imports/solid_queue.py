@@ -1,7 +1,7 @@
 """Import the recurring tasks of Solid Queue (Rails) from ``config/recurring.yml``.
 
-Fugit reads its schedules: a cron expression, or English such as ``every day at 9am``. Of the latter, forms
-with a single meaning are accepted. Each task becomes a ``bin/rails runner`` that does what Solid Queue would.
+Fugit reads the schedules: a cron expression, or English such as ``every day at 9am``. English is accepted if
+it has only one meaning. Each task becomes a ``bin/rails runner`` command that does what Solid Queue would do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bedrockjobs.schedule.cron.zones import find_zone
 
 RUNNER = ("bin/rails", "runner")
 TASK_KEYS = frozenset({"class", "command", "schedule"})
-"""Keys by which a mapping is recognized as a task, and not as the tasks of an environment."""
+"""Keys of a task: a mapping with one of these keys is a task, and not the tasks of an environment."""
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -33,7 +33,7 @@ EVERY = {
     "year": "0 0 1 1 *",
 }
 STEPS = {"second": (59, "*/{} * * * * *"), "minute": (59, "*/{} * * * *"), "hour": (23, "0 */{} * * *")}
-"""Units that can be repeated, with the largest number of them and the expression for it."""
+"""Units that may have a count, each with the largest count and the expression for it."""
 
 _CONSTANT = re.compile(r"(?:::)?[A-Z]\w*(?:::[A-Z]\w*)*")
 _SYMBOL = re.compile(r"[a-z_]\w*", re.ASCII)
@@ -53,9 +53,10 @@ _AT = (
 def parse_solid_queue(
     text: str, *, zone: str = "UTC", environment: str = "production"
 ) -> list[ImportedSchedule]:
-    """Parse the tasks of an environment; ``zone`` is the application's, for schedules without one.
+    """Parse the tasks of an environment; ``zone`` is the application's time zone.
 
-    Raises Unreadable if the text is not YAML, or has no such environment.
+    ``zone`` applies to schedules that name no zone. Raises Unreadable if the text is not YAML, or has no such
+    environment.
     """
     check_size(text)
     try:
@@ -72,7 +73,7 @@ def parse_solid_queue(
 
 
 def _tasks(document: Located, environment: str) -> dict[str, Located]:
-    """Return the tasks of an environment, or those of the file itself if it has no environments."""
+    """Return the tasks of an environment by name; if the file has no environments, return all its tasks."""
     if document.value is None:
         return {}
     if not isinstance(document.value, dict):
@@ -116,7 +117,7 @@ def _schedule(name: str, item: Located, zone: str) -> ImportedSchedule:
 
 
 def _program(keys: dict[str, Any]) -> str:
-    """Take the keys of a task that say what it does, and return that as Ruby; raises ValueError."""
+    """Remove the keys that say what a task does, and return that as Ruby code; raises ValueError."""
     kind, command = keys.pop("class", None), keys.pop("command", None)
     if command is not None and kind is None:
         if not isinstance(command, str):
@@ -135,7 +136,7 @@ def _program(keys: dict[str, Any]) -> str:
 
 
 def _ruby(value: Any) -> str:
-    """Return a value of YAML as Ruby; raises ValueError."""
+    """Return a YAML value as a Ruby literal; raises ValueError."""
     if value is None:
         return "nil"
     if isinstance(value, dict):
@@ -150,7 +151,7 @@ def _ruby(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text in single quotes, in which Ruby evaluates nothing."""
+    """Return a text as a Ruby string in single quotes, in which Ruby evaluates nothing."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -161,7 +162,7 @@ def _members(values: dict[str, Any]) -> str:
 
 
 def expression_of(said: str) -> tuple[str, str]:
-    """Return the expression for a schedule, and the zone if the schedule names one; raises BadSchedule."""
+    """Return the cron expression for a schedule, and its zone, or an empty text; raises BadSchedule."""
     zone = ""
     if zoned := _ZONE.fullmatch(said):
         said, zone = zoned["rest"], zoned["zone"]
@@ -207,7 +208,7 @@ def _at(found: re.Match[str]) -> str:
 
 
 def _checked(text: str) -> str:
-    """Return a cron expression whose terms Fugit and this server read alike; raises BadSchedule."""
+    """Return ``text`` if Fugit and bedrockjobs read its terms alike; raises BadSchedule otherwise."""
     for word in text.split():
         for term in word.split(","):
             found = _TERM.fullmatch(term)

@@ -1,7 +1,7 @@
-"""Parse protocol buffers in text format, without a schema.
+"""Parses protocol buffers in text format, without a schema.
 
-A message is a list of fields in order, since names may repeat. A value is a string, a word (an enumeration
-value or a boolean), a number or a message.
+A message is a list of fields in order, since a name may occur more than once. A value is a string, a word (an
+enumeration value or a boolean), a number or a message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bedrockjobs.base.jsontext import NumberTooLong, whole_number
 from bedrockjobs.imports.imported import Unreadable, check_size, shortened
 
 DEPTH_MAX = 32
-"""Maximum nesting of messages: those of LUCI have four levels, and the parser is recursive."""
+"""Maximum depth of nested messages, since the parser is recursive; LUCI's files have four levels."""
 
 
 class Word(str):
@@ -45,7 +45,7 @@ _WORD = re.compile(
     )|.+)""",
     re.VERBOSE | re.DOTALL,
 )
-"""Matches a token after blanks; an invalid one matches to the end, so that no text is scanned twice."""
+"""Matches a token after blanks. An invalid token matches up to the end, so that no text is scanned twice."""
 _KINDS = {
     **dict.fromkeys(" \t\r\n#", "blank"),
     **dict.fromkeys(":{}<>],;", "mark"),
@@ -76,7 +76,7 @@ _OCTAL = re.compile(r"[-+]?0[0-7]+")
 
 
 def parse(text: str) -> Message:
-    """Parse a whole text; raises Unreadable with the line."""
+    """Parse a whole text; raises Unreadable, which names the line."""
     check_size(text)
     return _TextprotoParser(text).message("", 0)
 
@@ -110,7 +110,7 @@ def _escaped(code: str, line: int) -> bytes:
 
 
 class _TextprotoParser:
-    """Parses a text in one pass, keeping only the current token, since there may be very many."""
+    """Parses a text in one pass; keeps only the current token, since there may be very many tokens."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -121,7 +121,7 @@ class _TextprotoParser:
         self._next()
 
     def _next(self) -> None:
-        """Read the next token; after the last one, that is an end token."""
+        """Read the next token; after the last token, that is an ``end`` token."""
         for word in self._words:
             kind = _KINDS.get(word[:1], "")
             if kind == "blank":
@@ -145,7 +145,7 @@ class _TextprotoParser:
         return Unreadable(f"line {self._line}: expected text-format protocol buffers, not {found}")
 
     def message(self, closing: str, depth: int) -> Message:
-        """Parse fields up to ``closing``, or to the end of the text if it is empty."""
+        """Parse fields up to ``closing``, or to the end of the text if ``closing`` is empty."""
         fields: Message = []
         if depth > DEPTH_MAX:
             raise self._unexpected(f"at most {DEPTH_MAX} messages inside one another")

@@ -1,8 +1,8 @@
-"""Import the schedules of whenever (Ruby) from ``config/schedule.rb``: the declarative part of its language.
+"""Import the schedules of whenever (Ruby) from the declarative part of ``config/schedule.rb``.
 
-whenever writes a crontab. So each entry becomes the crontab line that whenever would write, which is then
-read by the rules of the chosen cron. Ruby that is not declarative, such as ``if`` or ``job_type``, is refused
-with its line.
+whenever writes a crontab. So each entry becomes the crontab line that whenever would write, which is read by
+the rules of the chosen cron. Ruby that is not declarative, such as ``if`` or ``job_type``, is refused with
+its line.
 """
 
 from __future__ import annotations
@@ -113,9 +113,10 @@ def parse_whenever(
     path: str = "",
     environment: str = "production",
 ) -> list[ImportedSchedule]:
-    """Parse a ``schedule.rb``; ``zone`` is the machine's, ``path`` the application's folder.
+    """Parse a ``schedule.rb``; ``zone`` is the machine's time zone, ``path`` the application's folder.
 
-    Without ``by``, Debian's cron and cronie must agree.
+    ``by`` is the cron that ran the crontab. Without ``by``, Debian's cron and cronie must agree on a
+    schedule. Raises Unreadable if an ``end`` is missing.
     """
     check_size(text)
     settings = _Settings(
@@ -130,7 +131,7 @@ def parse_whenever(
     found: list[ImportedSchedule] = []
     warnings: list[str] = []
     times: list[str] | str = ""
-    """The times of the ``every`` that is open, or the reason for which it is refused."""
+    """The crontab expressions of the ``every`` that is open, or a text that says why it is refused."""
     depth = 0
     """Number of open blocks: 1 in an ``every``, more in a block that is refused."""
     refused_at = opened = 0
@@ -218,7 +219,7 @@ def _entry(
 
 
 def _name_of_ruby(code: str) -> str:
-    """Return ``Report.send_daily`` of ``Report.send_daily(1)``."""
+    """Return the call at the beginning of Ruby code: ``Report.send_daily`` of ``Report.send_daily(1)``."""
     found = re.match(r"[A-Za-z_][\w:]*(?:\.\w+)?", code)
     return found[0][:60] if found else ""
 
@@ -240,7 +241,7 @@ def times_of(time: str, at: str | None) -> Iterator[str]:
 
 
 def _items(text: str) -> list[str]:
-    """Return the items of a list, or the parts of a text with commas that is no cron expression."""
+    """Return the items of a Ruby list, or the comma-separated parts of a string that has no cron fields."""
     if text[0] == "[":
         return _LITERAL.findall(text)
     if text[0] in "'\"" and len(_literal(text).split(" ")) < 5:
@@ -284,7 +285,7 @@ def _expression(time: str, at: str | None) -> str:
 
 
 def _each(step: int, last: int, first: int) -> str:
-    """Return the values of a field that whenever writes for every ``step``."""
+    """Return the field that whenever writes for a value in every ``step``."""
     if step == 1:
         return "*"
     if step > (last + 1) // 2:
@@ -310,7 +311,7 @@ def _on_weekday(said: str, at: str | None) -> str:
 
 
 def _clock(at: str | None, *, number_is_hour: bool | None) -> tuple[int, int]:
-    """Return hour and minute of ``at``; a bare number is the hour or the minute. Raises Refused."""
+    """Return the hour and the minute of ``at``; a bare number is either of the two. Raises Refused."""
     if at is None:
         return 0, 0
     if at.isdigit() and number_is_hour is not None:

@@ -1,8 +1,7 @@
-"""Parse YAML with the line of each item.
+"""Parses YAML and records the line of each item.
 
-The underlying library is pure Python. Since its speed is limited, this module bounds everything that would
-take more than linear time or memory: depth, the number of values, and aliases that expand to far more than
-the text.
+The underlying library is pure Python and slow, so everything that would take more than linear time or memory
+is limited: depth, the number of values, and aliases that expand to far more than the text.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from bedrockjobs.imports.imported import Position, shortened
 T = TypeVar("T")
 
 KEY_CHARS_MAX = 1_024
-"""Maximum characters of a simple key in YAML."""
+"""Maximum characters of a key without ``?``, as the YAML specification sets it."""
 
 NOT_IN_JSON = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("binary", "omap", "pairs", "set"))
 """Tags that the library would convert to types that JSON does not have."""
 
 
 class Located(NamedTuple):
-    """A value with its line; if it is a mapping or a list, the values inside are Located too."""
+    """A value with its line; if it is a mapping or a list, the values in it are Located too."""
 
     value: Any
     line: int
@@ -54,7 +53,7 @@ def documents(text: str) -> list[Located]:
 
 
 def plain(item: Located) -> Any:
-    """Return a value without lines."""
+    """Return a value without the lines."""
     if isinstance(item.value, dict):
         return {key: plain(value) for key, value in item.value.items()}
     if isinstance(item.value, list):
@@ -63,7 +62,10 @@ def plain(item: Located) -> Any:
 
 
 def _located(constructor: Any, node: Any, known: dict[int, Located]) -> Located:
-    """Return a node's value; that of an alias is in ``known``. A key that is given twice is an error."""
+    """Return a node's value; raises ValueError if a key is given twice.
+
+    ``known`` has the values of the nodes that were read before, to which aliases refer.
+    """
     if id(node) not in known:
         line = node.start_mark.line + 1
         if isinstance(node, nodes.SequenceNode):
@@ -104,7 +106,7 @@ def document(text: str, lists: Collection[str]) -> tuple[Any, dict[str, list[Pos
     places: dict[str, list[Position]] = {key: [] for key in lists}
 
     class Composer(_Composer):
-        """Records the places of items."""
+        """Records the positions of entries."""
 
         values_max = YAML_VALUES_PER_CHAR_MAX * len(text)
 
@@ -142,7 +144,7 @@ def _problems(parse: Callable[[], T]) -> T:
 
 
 def _places(node: Any) -> list[Position]:
-    """Return the lines of the entries of a list or a mapping, and the lines of their keys."""
+    """Return the position of each entry of a list or a mapping; empty for any other value."""
     if isinstance(node, nodes.SequenceNode):
         return [Position(item.start_mark.line + 1, _lines(item)) for item in node.value]
     if isinstance(node, nodes.MappingNode):
@@ -151,14 +153,14 @@ def _places(node: Any) -> list[Position]:
 
 
 def _lines(node: Any) -> dict[str, int]:
-    """Return the line of each key of an entry, without keys that were merged in (``<<``)."""
+    """Return the line of each key of an entry, without the keys that ``<<`` merges in."""
     if not isinstance(node, nodes.MappingNode):
         return {}
     return {key.value: key.start_mark.line + 1 for key, _ in node.value if isinstance(key.value, str)}
 
 
 class _DepthLimitedScanner(scanner.Scanner):
-    """A scanner that limits the depth, and does not revisit each open level for each token."""
+    """A scanner that limits the depth, and does not examine every open level at each token."""
 
     def fetch_flow_collection_start(self, *args: Any, **kwargs: Any) -> None:
         if self.flow_level > JSON_DEPTH_MAX:
@@ -166,7 +168,7 @@ class _DepthLimitedScanner(scanner.Scanner):
         super().fetch_flow_collection_start(*args, **kwargs)
 
     def stale_possible_simple_keys(self) -> None:
-        """Drop candidates for keys that have expired; if the outermost candidate has not, none has."""
+        """Drop candidates for keys that have expired; if the outermost has not expired, no candidate has."""
         for key in self.possible_simple_keys.values():
             if key.line != self.reader.line or self.reader.index - key.index > KEY_CHARS_MAX:
                 super().stale_possible_simple_keys()
@@ -218,7 +220,7 @@ class _Composer(composer.Composer):
 
 
 class _Constructor(constructor.SafeConstructor):
-    """A constructor that refuses scalars with their line, in our words."""
+    """A constructor whose errors name the line and are worded like the errors of bedrockjobs."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         """Return the value of a node; raises ValueError."""

@@ -1,7 +1,7 @@
 """Notification channels: HTTP, mail, an operator's program, or Apprise.
 
-Secrets come from environment variables of the server, or from files that they name. Each channel raises
-NotSent with the reason if a message did not arrive, or may not have arrived.
+Secrets come from environment variables of the server, or from files named by such variables. Each channel
+raises NotSent with the reason if a message did not arrive, or may not have arrived.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from bedrockjobs.job.delivery import ERROR_CHARS_KEPT
 from bedrockjobs.notify.message import Message
 
 SEND_S = 30.0
-"""Maximum seconds of one attempt to send, half of the time for which a message is claimed; a message to a
-slower receiver is retried."""
+"""Maximum seconds of one attempt to send a message. It is half of the time for which a message is claimed; if
+the receiver is slower, the message is retried."""
 
 SECRET_BYTES_MAX = 65_536
 """Maximum bytes read from a secret file; URLs and keys are far shorter."""
 
 STDERR_BYTES_MAX = 2_000
-"""Maximum bytes read from the stderr of a program that failed; they are logged in one line."""
+"""Maximum bytes read from the stderr of a program that failed; they become one line of the log."""
 
 PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-"""Environment variables passed to a program, besides those for notifications; it gets no others, which may be
-secret."""
+"""Environment variables passed to a program, in addition to those for notifications. The program gets no
+others, because they may contain secrets."""
 
 _VARIABLE = re.compile(r"\$\{(BEDROCKJOBS_NOTIFY_[A-Z0-9_]+)\}")
 _FOR_MESSAGES = "BEDROCKJOBS_NOTIFY_"
@@ -69,15 +69,16 @@ _TROUBLES: dict[type[Exception], str] = {
     ServerDisconnectedError: "the receiver closed the connection without an answer",
     ClientResponseError: "the answer of the receiver is not HTTP",
 }
-"""Reasons why a POST failed, without the URL, which may be secret; the first match applies."""
+"""The reason to report for each error of a POST, without the URL, which may be secret; the first class that
+matches applies."""
 
 
 class NotSent(Exception):
-    """A message did not arrive; the text gives the reason, without secrets."""
+    """A message did not arrive, or may not have arrived; the text gives the reason, without secrets."""
 
 
 def resolved(text: str, environment: Mapping[str, str]) -> str:
-    """Return a text with its variables expanded; raises NotSent if one is not set."""
+    """Return a text with its ``${BEDROCKJOBS_NOTIFY_…}`` expanded; raises NotSent if one is not set."""
 
     def value(match: re.Match[str]) -> str:
         name, file = match[1], environment.get(f"{match[1]}_FILE")
@@ -108,7 +109,7 @@ class Channels:
     ) -> None:
         """Send mail through ``smtp`` from ``mail_from``; ``url`` is the ``source`` of CloudEvents.
 
-        ``commands`` is the folder of programs that a rule may name.
+        ``commands`` is the folder of the programs that rules may run.
         """
         self._commands = commands
         self._smtp = smtp
@@ -116,13 +117,14 @@ class Channels:
         self._url = url
         self._environment = os.environ if environment is None else environment
         self._delivered_to: dict[str, dict[str, frozenset[str]]] = {}
-        """Recipients who already have a message that is retried for other recipients, by rule and by key of
-        the message."""
+        """Recipients who already have a message that is retried for the other recipients, by rule and by key
+        of the message."""
 
     async def send(self, message: Message, to: str, secret: str, sent_at: int) -> str:
-        """Send a message to the target of a rule; ``sent_at`` is a Unix timestamp. Raises NotSent.
+        """Send a message to ``to``, the target of a rule. ``sent_at`` is in seconds since 1970.
 
-        Return which recipients were refused permanently, and why; empty if everyone got it.
+        Returns which recipients were refused permanently, and why; empty if all recipients got the message.
+        Raises NotSent.
         """
         place = resolved(to, self._environment)
         try:
@@ -140,7 +142,7 @@ class Channels:
         return ""
 
     async def _post(self, message: Message, place: str, key: str, sent_at: int) -> None:
-        """Post a message as a CloudEvent; a 2xx status means it arrived."""
+        """Post a message as a CloudEvent; raises NotSent unless the answer has a 2xx status."""
         body = self._cloud_event(message)
         headers = {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
@@ -178,7 +180,7 @@ class Channels:
         ).encode()
 
     async def _run_program(self, message: Message, name: str) -> None:
-        """Run a program with the CloudEvent on stdin; exit status 0 means it arrived."""
+        """Run a program with the CloudEvent on stdin; raises NotSent unless the program exits with 0."""
         if not self._commands:
             raise NotSent("notify_commands: the server has no folder of programs")
         if not _PROGRAM.fullmatch(name):
@@ -216,7 +218,7 @@ class Channels:
                 raise NotSent(f"{name} ended with {program.returncode}: {output}")
 
     async def _apprise(self, message: Message, place: str) -> None:
-        """Send a message with Apprise, which supports many services by URL."""
+        """Send a message with Apprise, which supports many services by URL; raises NotSent."""
         try:
             apprise = import_module("apprise")
         except ImportError:
@@ -230,7 +232,7 @@ class Channels:
     async def _mail(self, message: Message, people: str) -> str:
         """Send a message as mail; return which recipients the mail server refused permanently, and why.
 
-        Recipients who already have it are left out of a retry.
+        A retry leaves out the recipients who already have the message. Raises NotSent.
         """
         if not self._smtp:
             raise NotSent("smtp: no mail server is set; see `bedrockjobs serve --smtp`")
@@ -262,7 +264,7 @@ class Channels:
     async def _hand_over(
         self, message: Message, people: str, recipients: list[str]
     ) -> dict[str, tuple[int, str]]:
-        """Submit a message to the mail server; return refused recipients with code and text."""
+        """Submit a message to the mail server; return refused recipients, each with status code and text."""
         server = urlsplit(resolved(self._smtp, self._environment))
         try:
             port = server.port

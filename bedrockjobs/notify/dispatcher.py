@@ -1,7 +1,7 @@
 """Sends the notifications of all rules: each at least once, in order per rule, independent of other rules.
 
-It is a client of the server: it reads events and rules, claims a message, sends it, and reports the result,
-all through commands. All state of its own can be read again from the server. If several servers share a
+The dispatcher is a client of the server: it reads events and rules, claims a message, sends it, and reports
+the result, all through commands. Its own state can be read again from the server. If several servers share a
 database, each message is sent by the server that claims it.
 """
 
@@ -39,28 +39,29 @@ from bedrockjobs.views.queues import QueueSnapshot
 log = logging.getLogger(__name__)
 
 POLL_S = 10.0
-"""Seconds after which rules are examined again even if no event arrived: another server may have changed the
-rules, or have stopped."""
+"""Seconds after which rules are examined again even if no event arrived, because another server may have
+changed the rules or stopped."""
 
 WATCH_S = 60.0
-"""Seconds between checks for conditions (late, no worker, backlog, disk low); a check takes some 20 ms."""
+"""Seconds between two checks whether a condition (late, no worker, backlog, disk low) holds; a check takes
+about 20 ms."""
 
 EVENTS_READ = 1_000
 """Maximum number of events read with one command."""
 
 EVENTS_PER_MESSAGE = 1_000
-"""Maximum number of events in one message; further events are sent in another message."""
+"""Maximum number of events in one message; further events go into the next message."""
 
 
 class NotificationSource(Protocol):
-    """The interface of the server that the dispatcher uses."""
+    """The part of the server that the dispatcher uses."""
 
     async def call(self, command: Command[Any]) -> Answer:
         """Execute a command and return its answer; raises CommandError."""
 
     @property
     def hold(self) -> str:
-        """Return why the queue is held, in which case nothing is sent; otherwise empty."""
+        """Return why the queue is on hold, during which nothing is sent; empty if it is not."""
 
     async def snapshot(self) -> QueueSnapshot:
         """Return a snapshot of the queue; raises CommandError."""
@@ -70,15 +71,15 @@ class NotificationSource(Protocol):
 
     @property
     def free_bytes(self) -> int | None:
-        """Return the free disk space for the database; None if it is on another machine."""
+        """Return the bytes free on the disk of the database; None if it is on another machine."""
 
 
 class EventBatch(NamedTuple):
-    """The events of one message, and how far the events were read for it."""
+    """The events of one message, and the position up to which events were read to find them."""
 
     events: list[dict[str, Any]]
     seen: int
-    """The number of the last event that was read, whether it matches the rule or not."""
+    """The ``seq`` of the last event that was read, whether it matches the rule or not."""
 
 
 class NotificationDispatcher:
@@ -94,7 +95,7 @@ class NotificationDispatcher:
         url: str,
         alone: bool,
     ) -> None:
-        """Send as the server ``name`` with links to ``url``; ``alone`` means no other server exists."""
+        """Send as the server ``name`` with links to ``url``; ``alone`` means that no other server exists."""
         self._server = server
         self._channels = channels
         self._clock = clock
@@ -105,12 +106,12 @@ class NotificationDispatcher:
         self._kinds: frozenset[str] = frozenset()
         """Kinds of events that at least one rule matches."""
         self._positions: dict[str, int] = {}
-        """Number of the last event read without a match, by rule; kept in memory only."""
+        """The ``seq`` of the last event that was read without a match, by rule; kept in memory only."""
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._watched = -WATCH_S
         """Monotonic time of the last check of conditions."""
         self._asked_again: set[str] = set()
-        """Rules to examine again, since events arrived while a message of theirs was being sent."""
+        """Rules to examine again, because events arrived while a message of the rule was being sent."""
         self._task: asyncio.Task[None] | None = None
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
@@ -138,7 +139,7 @@ class NotificationDispatcher:
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """Stop; messages being sent are sent again later, by this or another server."""
+        """Stop; a message that is being sent is sent again later, by this or another server."""
         tasks = [*self._busy.values(), *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
@@ -161,7 +162,7 @@ class NotificationDispatcher:
             self._woken.clear()
 
     async def _start_due(self) -> float:
-        """Start every rule that may send; return the seconds until the next one may."""
+        """Start sending for every rule that may send now; return the seconds until the next rule may send."""
         rules = await self.rules()
         if not self._server.hold and self._clock.monotonic() >= self._watched + WATCH_S:
             self._watched = self._clock.monotonic()
@@ -187,7 +188,7 @@ class NotificationDispatcher:
         return pause
 
     async def _guarded(self, rule: RuleReply) -> None:
-        """Send the next message of a rule; errors are logged and retried later."""
+        """Send the next message of a rule; an error is logged, and the message is retried later."""
         try:
             if await self.step(rule):
                 self._asked_again.add(rule.name)  # there may be more messages
@@ -205,7 +206,7 @@ class NotificationDispatcher:
     async def watch(self, rules: Iterable[RuleReply]) -> None:
         """Report conditions that began or ended; raises CommandError.
 
-        Every server checks; a condition already reported by another is not reported again.
+        Every server checks, but a condition that another server has already reported is not reported again.
         """
         asking = [rule for rule in rules if asks_for_conditions(rule)]
         if not asking:
@@ -224,7 +225,7 @@ class NotificationDispatcher:
         return RulesReply.model_validate_json(answer.body).rules
 
     async def step(self, rule: RuleReply) -> bool:
-        """Send the next message of a rule; return whether there may be more. Raises CommandError."""
+        """Send the next message of a rule; return whether another one may follow. Raises CommandError."""
         repeated_to = rule.up_to if rule.up_to > rule.cursor else 0
         batch = await self._next_events(rule, repeated_to)
         if not batch.events and not repeated_to:
@@ -254,7 +255,10 @@ class NotificationDispatcher:
         return True
 
     async def _next_events(self, rule: RuleReply, up_to: int) -> EventBatch:
-        """Return the events of the next message; ``up_to`` is the last one if they were claimed before."""
+        """Return the events of the next message.
+
+        ``up_to`` is the ``seq`` of the last event in a message that was claimed before, or 0.
+        """
         after = rule.cursor if up_to else max(rule.cursor, self._positions.get(rule.name, 0))
         rows: list[dict[str, Any]] = []
         while len(rows) < EVENTS_PER_MESSAGE:
@@ -269,7 +273,7 @@ class NotificationDispatcher:
         return EventBatch(rows[:EVENTS_PER_MESSAGE], after)
 
     async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return events whose jobs have a tag of the rule, and all events of conditions, which have none."""
+        """Return events whose jobs have a tag of the rule, and events of conditions, which have no job."""
         tags: dict[int, set[str]] = {0: set()}
         for event in events:
             if event["jobID"] not in tags:
@@ -278,7 +282,7 @@ class NotificationDispatcher:
         return [event for event in events if condition_of(event["kind"]) or wanted & tags[event["jobID"]]]
 
     async def _tags(self, job_id: int, run_id: int) -> set[str]:
-        """Return the tags of a job; for a job that was deleted, such as after success, those of its run."""
+        """Return the tags of a job; if the job was deleted, as after success, return the tags of its run."""
         try:
             found = (await self._server.call(QueryJob(job_id=job_id))).body
         except NotFound:
@@ -291,7 +295,7 @@ class NotificationDispatcher:
         return events
 
     async def _with_runs(self, events: list[dict[str, Any]], *, data: bool) -> list[NotifiedEvent]:
-        """Return events, the first ``EVENTS_SHOWN`` with their runs; without ``data``, output is left out."""
+        """Return events, the first ``EVENTS_SHOWN`` with their runs; without ``data``, leave out output."""
         notified = []
         for place, event in enumerate(events):
             run = None
@@ -306,7 +310,8 @@ class NotificationDispatcher:
     async def test(self, name: str, *, send: bool) -> MessageReply:
         """Return a test message of a rule about its newest event, or an example event if there is none.
 
-        With ``send``, send it. Raises NotFound, and WrongState if it was not delivered to everyone.
+        With ``send``, the message is also sent. Raises NotFound, and WrongState if a recipient did not get
+        it.
         """
         rule = next((rule for rule in await self.rules() if rule.name == name), None)
         if rule is None:

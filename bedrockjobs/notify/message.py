@@ -1,6 +1,6 @@
 """The text and data of a notification: what happened, the last output, links and next steps.
 
-Pure functions of events and their runs, in the form in which the commands return them.
+Pure functions of events and their runs, which have the form of the commands' replies.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.engine.render import printed_detail
 
 EVENTS_SHOWN = 20
-"""Maximum number of events that a message describes; further ones are only counted."""
+"""Maximum number of events that a message describes; further events are only counted."""
 
 OUTPUT_LINES_SHOWN = 20
-"""Maximum number of output lines of a run in a message: enough for the end of a traceback."""
+"""Maximum number of output lines of a run in a message; the end of a traceback fits."""
 
 _WORDS = {
     "failed": "failed",
@@ -39,19 +39,19 @@ _WORDS = {
     "new address": "(token) was used from a new address",
     "message lost": "(rule) could not send its messages for a day",
 }
-"""The words for each kind of event in a message; they follow the name of the job, worker, server, token or
+"""The predicate for each kind of event in a message; it follows the name of the job, worker, server, token or
 rule."""
 
 
 class NotifiedEvent(NamedTuple):
-    """An event, and the run that it is about, if there is one."""
+    """An event and the run that it is about, or None if it is not about a run."""
 
     event: Mapping[str, Any]
     run: Mapping[str, Any] | None
 
 
 def without_output(event: Mapping[str, Any], run: Mapping[str, Any] | None) -> NotifiedEvent:
-    """Return an event without what the job's command printed: no output, and of an error only the type."""
+    """Return an event without what the job's command printed: no output, and only the type of an error."""
     detail = printed_detail(event["kind"], event["detail"])
     return NotifiedEvent({**event, "detail": detail}, None if run is None else {**run, "output": []})
 
@@ -61,7 +61,7 @@ class Message(NamedTuple):
 
     rule: str
     first: int
-    """The number of the first event in the message."""
+    """The ``seq`` of the first event in the message."""
     last: int
     subject: str
     text: str
@@ -70,11 +70,11 @@ class Message(NamedTuple):
     at: str
     """The timestamp of the last event in the message."""
     repeated: bool
-    """Whether the message may already have been sent, so that this is a duplicate."""
+    """Whether the message may be a duplicate, because an earlier attempt to send it was interrupted."""
 
     @property
     def key(self) -> str:
-        """Return the idempotency key, the same for each attempt to send this message."""
+        """Return the idempotency key, which is the same for each attempt to send this message."""
         about = "test" if self.data["test"] else self.first
         return f"{self.rule}/{about}-{self.last}"
 
@@ -82,7 +82,7 @@ class Message(NamedTuple):
 def message_of(
     rule: str, items: Sequence[NotifiedEvent], url: str, *, repeated: bool = False, test: bool = False
 ) -> Message:
-    """Return the message of a rule about events, oldest first; ``url`` is the base URL of the pages."""
+    """Return the message of a rule about events, oldest first; ``url`` is the base URL of the web pages."""
     first, last = items[0].event, items[-1].event
     shown, more = items[:EVENTS_SHOWN], max(len(items) - EVENTS_SHOWN, 0)
     subject = _head(first)

@@ -29,7 +29,7 @@ def is_about(rule: RuleReply, event: Mapping[str, Any]) -> bool:
 
 
 def condition_of(kind: str) -> str:
-    """Return the condition that an event kind begins or ends; empty for other kinds."""
+    """Return the condition whose begin or end the event kind marks; empty for other kinds."""
     condition = kind.removesuffix(OVER)
     return condition if condition in CONDITIONS else ""
 
@@ -40,7 +40,7 @@ def is_muted(rule: RuleReply, now: datetime) -> bool:
 
 
 def wait_s(rule: RuleReply, now: datetime) -> float:
-    """Return the seconds until a rule may send its next message; 0 if it may now."""
+    """Return the seconds until a rule may send its next message; 0 if it may send now."""
     moments = [rule.next_try]
     if rule.last_sent and rule.group_for and not rule.tries:
         moments.append(timestamp(moment_of(rule.last_sent) + timedelta(seconds=rule.group_for)))
@@ -49,7 +49,10 @@ def wait_s(rule: RuleReply, now: datetime) -> float:
 
 
 def quiet_s(quiet: str, now: datetime) -> float:
-    """Return how many seconds quiet hours such as ``22:00-07:00 Europe/Berlin`` still last."""
+    """Return how many seconds of the current quiet hours are left; 0 outside of them.
+
+    ``quiet`` is empty or such as ``22:00-07:00 Europe/Berlin``; without a zone it is in UTC.
+    """
     if not quiet:
         return 0.0
     hours, _, zone = quiet.partition(" ")
@@ -68,8 +71,8 @@ def quiet_s(quiet: str, now: datetime) -> float:
 
 
 Found = dict[str, dict[str, str]]
-"""Active conditions: for each kind a description by job name; the name is empty for a condition of all
-jobs."""
+"""Active conditions: for each kind, a description by the name of the jobs. The name is empty if the condition
+is about all jobs."""
 
 
 def asks_for_conditions(rule: RuleReply) -> bool:
@@ -78,7 +81,7 @@ def asks_for_conditions(rule: RuleReply) -> bool:
 
 
 def conditions(rule: RuleReply, snapshot: QueueSnapshot, free_bytes: int | None) -> Found:
-    """Return the active conditions of a rule; ``free_bytes`` is None if the disk is on another machine."""
+    """Return the active conditions that a rule watches; ``free_bytes`` is None if it is unknown."""
     groups = [group for group in snapshot.groups if group.due and _is_about(rule, group.name)]
     ready = [group for group in groups if snapshot.held.standing(group, due=True) == "ready"]
     current: Found = {}

@@ -1,7 +1,7 @@
 """The heartbeat: the server calls a URL every minute while it is healthy.
 
-If the calls stop, the external monitor behind the URL raises an alarm: a server that is down cannot report
-that itself.
+The URL belongs to an external monitor, which raises an alarm if the calls stop: a server that is down cannot
+report that itself.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from bedrockjobs.base.background import BackgroundTask
 log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
-"""Seconds between calls; monitoring services work in minutes."""
+"""Seconds between two calls; monitoring services work in minutes."""
 
 RECHECK_S = 1.0
 """Seconds between health checks while the server is not healthy, for instance during its start."""
 
 CALL_S_MAX = 10.0
-"""Maximum seconds of one call; the next one follows soon."""
+"""Maximum seconds of one call; if it takes longer, it counts as failed, and the next one follows soon."""
 
 
 class HeartbeatURL(BackgroundTask):
-    """Calls a URL regularly; logs the first failure and the next success."""
+    """Calls a URL regularly; logs the first failure, and the first success after failures."""
 
     def __init__(self, url: str, is_healthy: Callable[[], bool], *, every_s: float = EVERY_S) -> None:
-        """Call ``url`` at once, and then every ``every_s`` seconds while ``is_healthy``."""
+        """Call ``url`` immediately and then every ``every_s`` seconds, while ``is_healthy`` returns True."""
         self._url, self._is_healthy, self._every_s = url, is_healthy, every_s
         self._failed = False
 

@@ -1,6 +1,6 @@
 """Logging to stderr: lines for people, or one JSON object per event for programs.
 
-The log contains no job data. For an unexpected error, JSON shows the class and the stack but not the message,
+The log contains no job data. Of an unexpected error, JSON has the class and the stack but not the message,
 which may quote a client's input.
 """
 
@@ -20,14 +20,14 @@ KEYS = ("ts", "level", "source", "event", "error", "stack")
 """The keys of a JSON line. Each line has all of them in this order; an unused one has an empty value."""
 
 FRAMES_MAX = 20
-"""Maximum number of stack frames that are logged of an error, the innermost ones."""
+"""Maximum number of stack frames logged for an error; the innermost frames are logged."""
 
 
 class TextLines(logging.Formatter):
     """Log lines that begin with timestamp and level, for the server and the worker.
 
-    Timestamps are in UTC and marked as such: a user's module may change the time zone of the process, as
-    Django does, and people compare several machines. The text of the current second is cached.
+    Timestamps are in UTC and say so: a user's module may change the time zone of the process, as Django does,
+    and people compare the logs of several machines. The text of the current second is cached.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class TextLines(logging.Formatter):
     _timestamp = ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; only for records with arguments or errors, the (slower) base class makes it."""
+        """Return the line; the slower base class formats only records with arguments or errors."""
         if record.args is None and record.exc_info is None:
             return f"{self.formatTime(record)} {record.levelname} {record.msg}"
         return super().format(record)
@@ -54,9 +54,9 @@ class TextLines(logging.Formatter):
 class JSONRenderer(logging.Formatter):
     """Log events as JSON objects, one per line.
 
-    ``ts`` is RFC 3339 in UTC with milliseconds, ``level`` such as ``info``, ``source`` the module, ``event``
-    the message, ``error`` the class of an error, ``stack`` its frames as ``file:line function``, outermost
-    first.
+    ``ts`` is a timestamp in RFC 3339, in UTC with milliseconds. ``level`` is a word such as ``info``,
+    ``source`` the module, ``event`` the message, ``error`` the class of an error, and ``stack`` a list of its
+    frames as ``file:line function``, the outermost first.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -75,9 +75,9 @@ class JSONRenderer(logging.Formatter):
 
 
 def sentence(form: LogFormat, source: str, text: str) -> str:
-    """Return a line for stdout: the text itself, or a log event in JSON.
+    """Return a line for stdout: the text itself, or in the JSON format a log event with the text.
 
-    Many collectors merge stdout and stderr and fail on lines that are not JSON.
+    Many collectors merge stdout and stderr, and fail on lines that are not JSON.
     """
     if form == "text":
         return text

@@ -1,8 +1,8 @@
 """``GET /metrics`` for Prometheus, and ``GET /healthz`` for the server or one schedule.
 
-Everything is computed per request: values in memory are free, and the queue is read by the same bounded
-snapshot as in Overview, outside the event loop. Only ``stats.Measurements`` adds work when jobs are created
-and taken.
+Everything is computed when it is requested. Values in memory cost nothing, and the queue is read outside of
+the event loop, by the bounded snapshot that Overview uses. Only ``stats.Measurements`` adds work when jobs
+are created and taken.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def by_label(
     label: str,
     values: Mapping[str, float],
 ) -> Metric:
-    """Return a metric with one value per label value."""
+    """Return a metric with one label; ``values`` maps each value of the label to its number."""
     metric = metric_class(f"bedrockjobs_{name}", description, labels=(label,))
     for key, value in sorted(values.items()):
         metric.add_metric((key,), value)
@@ -97,29 +97,30 @@ def size_of(path: Path) -> int:
 
 
 PREFIXES_MAX = 50
-"""Maximum number of name prefixes with series of their own, in alphabetical order; all others share
-``other``."""
+"""Maximum number of name prefixes that have series of their own, in alphabetical order, so that series stay
+few; all other prefixes share ``other``."""
 
 SCHEDULES_MAX = 100
 """Maximum number of schedules of one name that a health check examines."""
 
 FRESH_S = 1.0
-"""Seconds for which a snapshot of the queue is cached, so that many scrapers cost as much as one."""
+"""Seconds for which a snapshot of the queue is cached, so that many scrapers cost as much as one scraper."""
 
 OTHER = "other"
 
 WORKFLOW_STATES_COUNTED = ("RUNNING", "FAILED")
-"""States of workflows that are counted; workflows that ended well are deleted after a while."""
+"""States whose workflows are counted; workflows that ended well are deleted after a while."""
 
 STATUSES = ("active", "quiet", "draining", "drained")
-"""States of workers; each one is exported even if it counts 0, so that alerts can tell 0 from no data."""
+"""States of workers; each state is exported even if its count is 0, so that alerts can tell 0 from no
+data."""
 
 UNHEALTHY_SKIPS = ("no worker", "server down", "too late", "lock held", "no ping")
-"""Reasons for a skipped tick that make a schedule unhealthy; a pause or a run in progress does not."""
+"""Reasons for which a skipped tick makes a schedule unhealthy; a pause or a run in progress does not."""
 
 
 class Work(Protocol):
-    """The values read from the dispatcher."""
+    """The values of the dispatcher that are exported."""
 
     pending: int
     commands: int
@@ -132,7 +133,7 @@ class Work(Protocol):
 
 
 STANDINGS: tuple[Readiness, ...] = ("ready", "later", "paused", "blocked", "mocked")
-"""Readiness of queued jobs; each one is exported for every prefix, even if it counts 0."""
+"""Readiness of queued jobs; each value is exported for every prefix, even if its count is 0."""
 
 
 class Queue(NamedTuple):
@@ -140,7 +141,7 @@ class Queue(NamedTuple):
 
     overview: OverviewReply
     parts: Mapping[str, Totals]
-    """Totals of queued jobs by name prefix, at most ``PREFIXES_MAX`` and ``other``."""
+    """Totals of queued jobs by name prefix: at most ``PREFIXES_MAX`` prefixes, and ``other`` for the rest."""
     now: str
     workflows: Mapping[str, int] = MappingProxyType({})
     """Counts of workflows by state."""
@@ -159,7 +160,7 @@ class Metrics:
         totals: Callable[[], Mapping[str, int]],
         settings: Settings,
     ) -> None:
-        """Collect metrics from these sources; ``totals`` returns counts of jobs since the start."""
+        """Collect metrics from these sources; ``totals`` returns counts of jobs since the server's start."""
         self._reader = reader
         self._work = work
         self._presence = presence
@@ -174,9 +175,9 @@ class Metrics:
         """Returns the number of open connections."""
 
     async def scrape(self, scope: Scope | None = None) -> list[Metric]:
-        """Return all metrics, without those of the queue if it could not be read in time.
+        """Return all metrics; if the queue could not be read in time, its metrics are left out.
 
-        A restricted scope gets only metrics of the queue.
+        A restricted scope gets only the metrics of the queue, for the names within the scope.
         """
         queue = await self._queue(scope)
         metrics = [] if scope is not None else [*self._server(), *self._measured(), *self._files()]
@@ -275,7 +276,7 @@ class Metrics:
         yield by_label(Counts, "jobs_done", "Operations on jobs since the start.", "what", jobs)
 
     def _servers(self) -> Iterable[Metric]:
-        """Yield metrics of the servers that share the database, as each reported them."""
+        """Yield metrics of the servers that share the database, as each server reported them."""
         servers = self._presence.servers_alive()
         states = Counter(dict.fromkeys(get_args(ServerState), 0))
         states.update(server.state for server in servers)
@@ -339,7 +340,7 @@ class Metrics:
         return "stopping" if self.views.ended else self._work.health.problem
 
     async def health(self, name: str, scope: Scope | None = None) -> tuple[bool, str]:
-        """Return whether all schedules of a name are healthy, with the reason.
+        """Return whether all schedules of a name are healthy, and the reason, as text for people.
 
         Raises NotFound, also if the name is outside the scope.
         """
@@ -365,7 +366,10 @@ class _Run(NamedTuple):
 
 
 def _deciding_run(row: Sequence[Any]) -> _Run | None:
-    """Return the run that decides whether a schedule is healthy: during retries, the last one before."""
+    """Return the run that decides whether a schedule is healthy; None if no run has ended.
+
+    While failures are retried, it is the last run before the retries.
+    """
     _, _, memory, *found = row[:11]
     run = _Run(*found[4:]) if decode_memory(memory).cause == "retry" else _Run(*found[:4])
     return run if run.run_id else None
@@ -384,7 +388,7 @@ def _complaint(job_id: int, state: str, run: _Run | None, tick: str, outcome: st
 
 
 class _Scraped:
-    """A Prometheus collector of given metrics."""
+    """A Prometheus collector that yields metrics which are already computed."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._found = metrics
@@ -402,7 +406,8 @@ def routes(
 ) -> list[web.RouteDef]:
     """Return the routes; their handlers raise CommandError.
 
-    ``connections`` returns the number of open connections, ``scope_of`` the scope of a request.
+    ``connections`` returns the number of open connections, and ``scope_of`` the scope of the caller of a
+    request.
     """
     metrics.connections = connections
 

@@ -1,8 +1,9 @@
 """Watchdog of the event loop: measures stalls and their causes, for the log and ``/metrics``.
 
-A thread samples the loop's CPU time. If the loop is busy, the thread schedules a callback; while that is
-late, the thread samples the loop's stack. So requests cost nothing, and an idle server almost nothing. Delays
-by a busy machine, in which the loop uses no CPU, are not attributed to a command.
+A thread samples the loop's CPU time. If the loop is busy, the thread schedules a callback in it; while the
+callback is late, the thread samples the loop's stack. So requests cost nothing, and an idle server almost
+nothing. A delay during which the loop uses no CPU is due to a busy machine, and is not attributed to a
+command.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from bedrockjobs.observe.stats import UNKNOWN, Measurements
 log = logging.getLogger(__name__)
 
 SAMPLE_S = 0.03
-"""Seconds between samples, and thereby the precision of the measured stalls."""
+"""Seconds between two samples, and therefore the precision of the measured stalls."""
 
 SAMPLE_IDLE_S = 0.25
-"""Seconds between samples after ``RESTS`` idle samples in a row; stalls are unlikely then."""
+"""Seconds between two samples after ``RESTS`` idle samples in a row, when stalls are unlikely."""
 
 RESTS = 100
 """Number of idle samples in a row (three seconds) after which the thread samples less often."""
 
 AT_WORK_S = SAMPLE_S / 10
-"""Seconds of CPU time between two samples above which the loop counts as busy."""
+"""Seconds of CPU time between two samples from which on the loop counts as busy."""
 
 ROOMS = (
     ("bedrockjobs.engine.maintenance", "maintenance"),
@@ -44,8 +45,8 @@ ROOMS = (
     ("aiohttp", "request"),
     ("bedrockjobs.engine", "transaction"),
 )
-"""Names for what the loop does outside of commands, by module prefix on its stack; the first match
-applies."""
+"""The activity of the loop outside of commands, by the prefix of a module on its stack; the first prefix
+found applies."""
 
 
 class LoopWatch:
@@ -56,12 +57,12 @@ class LoopWatch:
         self._measurements = measurements
         self._clock = SystemClock()
         self._last_seen: Counter[tuple[str, str]] = Counter()
-        """How often each activity and place (of the code) was sampled since the last callback."""
+        """How often each activity, with its place in the code, was sampled since the last callback."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._check, name="loop watch", daemon=True)
         self._scheduled_at: tuple[float, float] | None = None
-        """Monotonic time at which the pending callback was scheduled, and the loop's CPU time then, in
-        seconds."""
+        """Monotonic time at which the pending callback was scheduled, and the loop's CPU time at that moment,
+        in seconds; None if no callback is pending."""
         self._log_from = dict.fromkeys((logging.WARNING, logging.INFO), 0.0)
         self._unlogged = Counter[int]()
 
@@ -130,7 +131,7 @@ class LoopWatch:
 
 
 def act_of(frame: FrameType | None) -> tuple[str, str]:
-    """Return the activity on a stack (a command, or a part of the server), and the place in the code."""
+    """Return the activity on a stack (a command, or a part of the server) and its place in the code."""
     command, place = "", ""
     packages: set[str] = set()
     while frame is not None and not command:

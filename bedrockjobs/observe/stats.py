@@ -1,7 +1,7 @@
 """Statistics: counts per minute for charts, in total and by name, and measurements for ``/metrics``.
 
-A minute is written after it is over. Charts may lack the last minute before a crash; nothing else depends on
-it.
+A minute is written to the database after it is over. After a crash, charts may lack the last minute; nothing
+else depends on it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from bedrockjobs.engine.events import (
 
 
 COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Bucket bounds in seconds of the duration of a commit: half a millisecond on a good disk, seconds on a
-failing one."""
+"""Bucket bounds in seconds of the duration of a commit, which is half a millisecond on a good disk and
+seconds on a failing one."""
 
 BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000)
 """Bucket bounds of the number of commands per commit; ``batch_max`` is 1,000 by default."""
@@ -47,8 +47,8 @@ LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
 """Bucket bounds in seconds of the delay of a run after its tick."""
 
 SPAN_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600, 10_800, 36_000)
-"""Bucket bounds in seconds of waits and durations in the counters of a name: two for each power of ten, so
-that a percentile can be estimated."""
+"""Bucket bounds in seconds of the waits and durations that are counted by name: two bounds for each power of
+ten, so that a percentile can be estimated."""
 
 LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Bucket bounds in seconds of delays of the event loop, which should stay below a tenth of a second."""
@@ -58,7 +58,7 @@ UNKNOWN = "unknown"
 
 
 class Histogram:
-    """A histogram: each value is counted in the first bucket whose bound is equal to or above the value."""
+    """A histogram: each value is counted in the first bucket whose bound is at least as high."""
 
     __slots__ = ("_counts", "bounds", "sum")
 
@@ -74,7 +74,7 @@ class Histogram:
         self.sum += value
 
     def up_to(self) -> Iterator[tuple[float, int]]:
-        """Yield cumulative counts by bound; the last bound is infinite."""
+        """Yield each bound with the number of values up to it; the last bound is infinite."""
         count = 0
         for bound, more in zip((*self.bounds, float("inf")), self._counts, strict=True):
             count += more
@@ -95,7 +95,7 @@ class Measurements:
         self.stalls_s: dict[str, float] = {UNKNOWN: 0.0}
         """Seconds of the longest stall of each activity."""
         self.runs_started: Counter[str] = Counter()
-        """Number of started runs by cause."""
+        """Number of started runs by cause, such as ``retry``."""
         self.runs_ended: Counter[str] = Counter()
         """Number of ended runs by the status with which they ended."""
         self.ticks: Counter[str] = Counter()
@@ -127,7 +127,7 @@ class Measurements:
         self.run_s.add(max(event.took_s, 0.0))
 
     def _ticked(self, event: TicksEntered) -> None:
-        """Count ticks of a schedule; skipped ones have no delay."""
+        """Count ticks of a schedule, and how late they were; a skipped tick has no delay."""
         self.ticks[event.outcome] += event.ticks
         if event.outcome == "skipped":
             self.skipped[event.reason] += event.ticks
@@ -136,22 +136,22 @@ class Measurements:
 
 
 JOBS_DONE = ("created", "taken", "finished", "failed", "retried", "lost")
-"""The kinds of counts of jobs; the counters of a name begin with one for each."""
+"""What is counted for jobs; the counters of a name begin with one counter for each of these words."""
 
 CREATED, TAKEN, FINISHED, FAILED, RETRIED, LOST = range(len(JOBS_DONE))
 
 WAITS, TOOK = (slice(first, first + len(SPAN_S) + 1) for first in (LOST + 1, LOST + 2 + len(SPAN_S)))
-"""Where the buckets of waits, and those of durations, are in the counters of a name."""
+"""The parts of a name's counters that hold the buckets of waits and the buckets of durations."""
 
 STEP_MINUTE, STEP_HOUR = 60, 3_600
-"""The lengths of time that a row of the table ``stats`` covers, in seconds."""
+"""The lengths of time, in seconds, that a row of the table ``stats`` may cover."""
 
 ALL = ""
 """The name of the rows that count all names together."""
 
 StatsRow = tuple[Any, ...]
-"""A row of the table ``stats``: name, step, timestamp, the counts of ``JOBS_DONE``, the buckets of ``WAITS``
-and of ``TOOK``, and the depth of the queue, or None if unknown."""
+"""A row of the table ``stats``: name, length of time, timestamp, the counts of ``JOBS_DONE``, the buckets of
+``WAITS``, the buckets of ``TOOK``, and the depth of the queue, or None if it is unknown."""
 
 
 def _zeros() -> list[int]:
@@ -159,20 +159,22 @@ def _zeros() -> list[int]:
 
 
 class Stats:
-    """The counters of the current minute, the rows of earlier ones to be written, and totals since the start.
+    """The counters of the current minute, the rows of earlier minutes to write, and totals since the start.
 
-    In each hour up to ``STATS_NAMES_MAX`` names have counters of their own; of names that appear in the same
-    minute, those with the most jobs come first.
+    In each hour, at most ``STATS_NAMES_MAX`` names have counters of their own. Of the names that first appear
+    in the same minute, those with the most jobs are chosen.
     """
 
     def __init__(self) -> None:
         self._depths: Mapping[str, int] | None = None
-        """The number of queued jobs by name, as counted in the current minute; None if not counted in it."""
+        """The number of queued jobs by name, counted in the current minute; None if they have not been
+        counted in it."""
         self._minute = ""
         self._all = _zeros()
         self._names: dict[str, list[int]] = {}
         self._rest = _zeros()
-        """The shared counters of all names beyond ``STATS_COUNTED_MAX`` in a minute; they are not written."""
+        """The shared counters of all names beyond ``STATS_COUNTED_MAX`` in a minute; they are never
+        written."""
         self._names_before: Collection[str] = ()
         """The names that had counts in the previous minute."""
         self._hour = ""
@@ -197,7 +199,7 @@ class Stats:
         }
 
     def _of(self, name: str) -> list[int]:
-        """Return the counters of a name in the current minute, for the caller to change."""
+        """Return the counters of a name in the current minute, which the caller changes."""
         if name in self._names:
             return self._names[name]
         if len(self._names) >= STATS_COUNTED_MAX:
@@ -222,7 +224,7 @@ class Stats:
         self._all[FINISHED] += len(event.names)
 
     def _taken(self, event: JobsTaken) -> None:
-        """Count taken jobs and their waits; successive jobs with the same due time share one computation."""
+        """Count taken jobs and their waits; consecutive jobs with the same due time share one computation."""
         names, of, together, at = self._names.get, self._of, self._all, moment_of(event.at)
         before, bucket = "", 0
         for name, due in event.jobs:
@@ -247,12 +249,12 @@ class Stats:
     # --- minutes that are over -----------------------------------------------------------------------------
 
     def to_write(self, minute: str) -> list[StatsRow]:
-        """Return the oldest rows to write when ``minute`` has begun: as many as one transaction takes."""
+        """Return rows to write once ``minute`` has begun: the oldest, as many as one transaction takes."""
         rows = self._pending if minute == self._minute else [*self._pending, *self._rows()]
         return rows[: max(STATS_AT_ONCE, len(rows) // 10)]
 
     def begin_minute(self, minute: str, written: int = 0) -> None:
-        """Count ``minute`` from now on, unless it is the current one; drop the first ``written`` rows."""
+        """Let ``minute`` be the current minute; drop the first ``written`` of the rows to write."""
         if minute != self._minute:
             self._pending += self._rows()
             self._before = [one + other for one, other in zip(self._before, self._all, strict=True)]
@@ -286,7 +288,7 @@ class Stats:
         ]
 
     def unwritten(self, names: Container[str]) -> list[StatsRow]:
-        """Return the rows of these names that are not written yet, including those of the current minute."""
+        """Return the rows of ``names`` that are not yet written, including those of the current minute."""
         rows = [row for row in self._pending if row[0] in names]
         now = {name: counters for name, counters in self._names.items() if name in names}
         if ALL in names:
@@ -299,11 +301,11 @@ class Stats:
 
     @property
     def wants_depths(self) -> bool:
-        """Return whether the depths of queues may have changed since they were last counted."""
+        """Return whether the depths of queues may have changed since the last time they were counted."""
         return bool(self._names or self._names_before)
 
     def note_depths(self, depths: Mapping[str, int]) -> None:
-        """Store the number of queued jobs by name, as counted now; a name that is missing has none."""
+        """Store the number of queued jobs by name, as counted now; a missing name has no queued jobs."""
         self._depths = depths
         for name in self._names_before:  # their depths may have changed after the last count
             self._of(name)

@@ -1,8 +1,8 @@
 """OpenTelemetry spans of runs, if ``bedrockjobs[otel]`` is installed and a collector is configured.
 
-The collector is configured by ``OTEL_EXPORTER_OTLP_ENDPOINT`` or another standard variable, read by the SDK
-itself. A thread of the SDK exports spans; if the collector does not accept them they are dropped, and no run
-waits. Spans contain no job data.
+The collector is configured by ``OTEL_EXPORTER_OTLP_ENDPOINT`` or another standard variable, which the SDK
+itself reads. A thread of the SDK exports the spans. If the collector does not accept spans, they are dropped,
+and no run waits. Spans contain no job data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLOSE_S = 3.0
 """Maximum seconds for exporting the last spans when the server stops."""
 
 WELL = frozenset({"success", "terminated", "killed", "returned", "snoozed"})
-"""Statuses of runs that are not errors, including those of runs that people stopped."""
+"""Statuses of runs whose spans are not marked as errors, including runs that people stopped."""
 
 
 def connect(version: str) -> Telemetry | None:
@@ -67,7 +67,7 @@ class Telemetry:
         return {RunEnded: self.run_ended}
 
     def run_ended(self, run: RunEnded) -> None:
-        """Export a run as a span, within the trace that created its job."""
+        """Export a run as a span, within the trace in which its job was created."""
         trace = self._trace
         attributes: dict[str, Any] = {
             "messaging.system": "bedrockjobs",

@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import Any
 
 ALPN = ("http/1.1",)
-"""ALPN protocols of the server; browsers would otherwise offer HTTP/2."""
+"""ALPN protocols that the server accepts; without this list, browsers would use HTTP/2."""
 
 
 _PLACE = re.compile(r"^\[[^]]*\] | \(_ssl\.c:[0-9]+\)$")
-"""What precedes and follows the text of an OpenSSL message: the library, and the place in its source."""
+"""The parts of an OpenSSL message to leave out: the library before its text, and the source line after it."""
 
 
 _BEGIN = {
     "CERTIFICATE": re.compile(rb"^-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----", re.MULTILINE),
     "PRIVATE KEY": re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE),
 }
-"""First lines of a PEM block of each kind; the line of a key may name the algorithm, or say that it is
-encrypted."""
+"""The first line of a PEM block of each kind. The line of a key may name the algorithm, or say that the key
+is encrypted."""
 
 _ENCRYPTED = b"Proc-Type: 4,ENCRYPTED"
 """Header of an encrypted key in the traditional format."""
 
 _DER = b"\x30"
-"""First byte of certificates and keys in DER, the binary format."""
+"""The first byte of a certificate or key in DER, the binary format."""
 
 
 class BadCertificate(ValueError):
@@ -35,11 +35,11 @@ class BadCertificate(ValueError):
 
 
 def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
-    """Return the server's context: its certificate chain, its key, and the CA for client certificates.
+    """Return the server's TLS context: its certificate chain, its key, and the CA of client certificates.
 
-    All are paths of PEM files. ``key`` may be empty if ``cert`` contains the key. With ``client_ca``, a
-    client may present a certificate, which must be valid; a client without one may connect but needs a token.
-    Raises BadCertificate.
+    The parameters are paths of PEM files. ``key`` may be empty if ``cert`` contains the key. With
+    ``client_ca``, a client may present a certificate, which must be valid; a client without a certificate may
+    connect but needs a token. Raises BadCertificate.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -53,7 +53,7 @@ def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
 
 
 def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None:
-    """Return the server's context from the settings, or None without a certificate; raises BadCertificate."""
+    """Return the server's TLS context, or None if no certificate is set; raises BadCertificate."""
     if cert:
         return server_context(cert, key, client_ca)
     if key or client_ca:
@@ -64,10 +64,10 @@ def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None
 
 
 def client_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
-    """Return a client's context, which always verifies the server's certificate and host name.
+    """Return a client's TLS context, which always verifies the server's certificate and host name.
 
-    ``ca`` is a PEM file of certificate authorities that replaces the system's; ``cert`` and ``key`` are the
-    client's own. Each may be empty. Raises BadCertificate.
+    ``ca`` is a PEM file of certificate authorities that replaces the system's. ``cert`` and ``key`` are the
+    client's own certificate and key. Each may be empty. Raises BadCertificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -83,9 +83,9 @@ def client_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
 
 
 def certificate_name(certificate: Mapping[str, Any] | None) -> str:
-    """Return the name in a verified certificate from ``getpeercert``, or empty.
+    """Return the name in a verified certificate, as ``getpeercert`` returns it; empty without a name.
 
-    It is the common name, or the first DNS name if there is none.
+    The name is the common name, or else the first DNS name.
     """
     if not certificate:
         return ""
@@ -129,7 +129,7 @@ def _load_signers(context: ssl.SSLContext, path: str, option: str = "ca") -> Non
 
 
 def _check(option: str, path: str, kind: str) -> None:
-    """Raise BadCertificate for a file that is unreadable, has no PEM block, or has an encrypted key.
+    """Raise BadCertificate if a file is unreadable, has no PEM block of this kind, or has an encrypted key.
 
     OpenSSL's own message would only be ``PEM lib``.
     """
@@ -151,7 +151,7 @@ def _check(option: str, path: str, kind: str) -> None:
 
 
 def _unread(error: ssl.SSLError) -> str:
-    """Return why the contents of a file could not be used."""
+    """Return why OpenSSL could not use the contents of a file."""
     if error.reason in (None, "PEM_LIB", "ASN1_LIB") or "PEM lib" in str(error):
         return "the content is damaged"
     return why(error)

@@ -1,6 +1,6 @@
-"""One TLS connection: a transport for the protocol above it, a protocol for the transport below.
+"""One TLS connection: a transport for the protocol above it, and a protocol for the transport below it.
 
-asyncio's own TLS is not used because the TLS sniffer has already read the first byte, and because the raw
+asyncio's own TLS is not used, because TLS sniffing has already read the first byte, and because the raw
 protocol needs half-close: a client that has sent its last request still gets its replies.
 """
 
@@ -18,10 +18,11 @@ HANDSHAKE_BYTES_MAX = 64 * 1024
 """Maximum bytes received in a handshake; a certificate chain has less than 20 KiB."""
 
 PIECE_BYTES = 256 * 1024
-"""Maximum bytes encrypted or decrypted in one go, which bounds the memory for copies."""
+"""Maximum bytes encrypted or decrypted at a time, which bounds the memory for copies."""
 
 CERTIFICATE_NAME = "certificate_name"
-"""Key for ``get_extra_info``: the name in the peer's certificate, or empty if it has none."""
+"""Key for ``get_extra_info``: the name in the peer's certificate; empty if there is no certificate or no
+name."""
 
 
 class TLSStream(asyncio.Transport, asyncio.Protocol):
@@ -40,10 +41,10 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         *,
         in_turn: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
-        """Create the server's side, or with ``server_name`` a client's side that expects that name.
+        """Create the server's side, or with ``server_name`` the client's side of a connection to that server.
 
-        ``in_turn`` gets each step of the handshake, which takes up to a millisecond, and calls the step after
-        other connections have had their turn; without ``in_turn``, steps are taken immediately.
+        A step of the handshake takes up to a millisecond. ``in_turn`` gets each step and calls it after other
+        connections have had their turn. Without ``in_turn``, steps are taken immediately.
         """
         super().__init__()
         self._context = context
@@ -56,8 +57,8 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._handshake_bytes = 0
         self._in_turn = in_turn
         self._waits = self._holds = self._is_cut = False
-        """Whether a step of the handshake waits for its turn; whether reading is paused meanwhile; and
-        whether the peer's input has ended meanwhile."""
+        """Whether a step of the handshake waits for its turn; and whether, during that wait, reading was
+        paused, or the peer's input has ended."""
         self._transport: asyncio.Transport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
         self._reading = True
@@ -85,7 +86,10 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._take_step()
 
     def eof_received(self) -> bool:
-        """Keep the connection open after a proper close_notify; a bare EOF may be an attack."""
+        """Return whether to keep the connection open: after close_notify, but not after a bare EOF.
+
+        A bare EOF may be an attack that cuts the data short.
+        """
         if self._waits:
             self._is_cut = True
             return True
@@ -105,12 +109,12 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
             self._failed(exc or self._error or ConnectionResetError("it was closed during the handshake"))
 
     def pause_writing(self) -> None:
-        """Pause the protocol above: the peer does not read."""
+        """Pause the protocol above, because the peer does not read."""
         if self._protocol is not None:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Resume the protocol above: the peer has read."""
+        """Resume the protocol above, because the peer has read."""
         if self._protocol is not None:
             self._protocol.resume_writing()
 
@@ -127,7 +131,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         return default if self._transport is None else self._transport.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Pass further data to another protocol."""
+        """Pass data from now on to ``protocol``."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
@@ -204,7 +208,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
     # --- inside --------------------------------------------------------------------------------------------
 
     def _take_step(self) -> None:
-        """Continue the handshake with the bytes received so far: now, or when it is this stream's turn."""
+        """Continue the handshake with the bytes received so far: now, or when this stream has its turn."""
         if self._in_turn is None:
             self._shake_hands()
         elif not self._waits:
@@ -260,7 +264,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
                 self.close()
 
     def _decrypted(self) -> bytes:
-        """Return decrypted data, at most about ``PIECE_BYTES``; record the end of the stream."""
+        """Return decrypted data, about ``PIECE_BYTES`` at most; record the end of the stream."""
         pieces: list[bytes] = []
         size = 0
         try:
@@ -290,7 +294,7 @@ class TLSStream(asyncio.Transport, asyncio.Protocol):
         self._flush()
 
     def _break(self, error: OSError) -> None:
-        """Close a connection after a TLS error, sending the alert to the peer."""
+        """Close the connection after a TLS error, and send OpenSSL's alert to the peer."""
         self._error = error
         self._closing = True
         self._flush()
