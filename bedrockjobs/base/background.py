@@ -1,9 +1,9 @@
-"""Background work: cooperative time slices, in which long work lets the event loop serve others, and tasks.
+"""Background tasks, and time slices in which long work lets the event loop run other tasks.
 
 A transaction is one synchronous stack of calls, run in a greenlet. Code that may process more than a few
 hundred rows iterates ``in_slices`` and need not know how the pause works. The transaction stays open during a
 pause. Meanwhile the event loop reads other connections, and answers the requests that do not need the writer.
-Work that waits for an external result pauses in the same way.
+Work that waits for an external result pauses in the same way, until the result is available.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEFT_S = 0.002
 """Maximum seconds for which ``done_in_turns`` lets other busy tasks run before its own work continues."""
 
 LONG_TURN_S = 0.005
-"""Maximum seconds by which a turn is extended."""
+"""Maximum seconds by which ``done_in_turns`` extends one turn of its work."""
 
 
 class TimeSlices(Generic[T]):
@@ -61,7 +61,7 @@ class TimeSlices(Generic[T]):
         return result
 
     def call_when_ready(self, resume: Callable[[], object], soon: Until) -> None:
-        """Call ``resume`` when the paused work has the result it awaits, or by ``soon`` if it awaits none."""
+        """Have ``resume`` called once the awaited result is available, or by ``soon`` if none is awaited."""
         (self._until or soon)(resume)
 
     def _do(self) -> None:
@@ -77,7 +77,7 @@ class _Stack(greenlet):
     """A greenlet that can pause and resume."""
 
     began = 0.0
-    """Monotonic time at which its current turn began, set by ``done_in_turns``."""
+    """Monotonic time at which the current turn of the greenlet began, set by ``done_in_turns``."""
 
 
 def can_pause() -> bool:
@@ -96,7 +96,7 @@ def yield_to_loop(until: Until | None = None) -> None:
 
 
 async def waited_for(work: Callable[[], T]) -> T:
-    """Run work that waits for external results to its end, serving others meanwhile; return its result."""
+    """Run work that waits for external results, and other tasks meanwhile; return the result of the work."""
     loop = asyncio.get_running_loop()
     slices = TimeSlices[tuple[T]]()
     done = slices.start(lambda: (work(),))
@@ -122,7 +122,7 @@ def in_slices(items: Iterable[T], each: int = SLICE) -> Iterator[T]:
 
 
 def pause_after_s(seconds: float, monotonic: Callable[[], float]) -> None:
-    """Pause if the current turn of ``done_in_turns`` has lasted at least this long."""
+    """Pause if the current turn of ``done_in_turns`` has lasted at least ``seconds``."""
     current = getcurrent()
     if isinstance(current, _Stack) and monotonic() - current.began >= seconds:
         yield_to_loop()
@@ -135,8 +135,8 @@ async def done_in_turns(
 
     Other tasks also get a turn before and after the work, and further turns while ``busy`` returns True, for
     at most ``LEFT_S`` at a time. If a turn of the other tasks takes longer, the next turn of the work is
-    extended, so that the work always finishes. It runs in a copy of the context variables. Raises what the
-    work raises.
+    extended, so that the work always finishes. The work runs in a copy of the context variables. Raises what
+    the work raises.
     """
     stack = _Stack(work)
     stack.gr_context = copy_context()
@@ -156,7 +156,7 @@ async def done_in_turns(
 
 
 class BackgroundTask(ABC):
-    """Work in a task of its own, from ``start`` until ``stop``."""
+    """Base of objects that work in an asyncio task of their own, from ``start`` until ``stop``."""
 
     _task: asyncio.Task[None] | None = None
 

@@ -1,4 +1,4 @@
-"""The only source of time, and timestamps and durations as text.
+"""The clock, the only source of time; and timestamps and durations as text.
 
 No other module asks the operating system for the time. Times are aware UTC datetimes; the database and the
 wire carry them as text (``timestamp``).
@@ -36,8 +36,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     monotonic = staticmethod(time.monotonic)
-    """Return monotonic seconds. It is the function itself, not a method that calls it, since each commit
-    calls it six times."""
+    """Return monotonic seconds. The attribute is ``time.monotonic`` itself, not a method that calls it,
+    because each commit calls it six times."""
 
     def thread_cpu(self) -> Callable[[], float]:
         """Return a function that reports, from any thread, the CPU seconds used by the calling thread.
@@ -52,9 +52,9 @@ class SystemClock:
 
 
 class AlignedClock(SystemClock):
-    """A clock whose date follows that of another machine; monotonic seconds are the local machine's.
+    """A clock that shows another machine's date; its monotonic seconds are those of the local machine.
 
-    Servers that share a database use it to agree on the date, whatever their own clocks say.
+    Servers that share a database use it to agree on the date, whatever their own clocks show.
     """
 
     def __init__(self) -> None:
@@ -62,17 +62,17 @@ class AlignedClock(SystemClock):
         self._ahead_s = super().ahead_s()
 
     def now(self) -> datetime:
-        """Return the current time of the clock that is followed, in UTC."""
+        """Return the current time of the other machine's clock, in UTC."""
         return datetime.fromtimestamp(time.monotonic() + self._ahead_s, UTC)
 
     def ahead_s(self) -> float:
-        """Return the followed wall-clock seconds minus the local monotonic seconds."""
+        """Return the other machine's wall-clock seconds minus the local monotonic seconds."""
         return self._ahead_s
 
     def align(self, moment: datetime, asked: float, answered: float) -> None:
-        """Follow a clock that showed ``moment`` at some time between two readings of ``monotonic``.
+        """Follow a clock that showed ``moment`` between ``asked`` and ``answered``, in monotonic seconds.
 
-        Differences within the measurement error leave the clock unchanged.
+        A difference that may be due to the uncertainty of this measurement leaves the clock unchanged.
         """
         ahead_s = moment.timestamp() - (asked + answered) / 2
         if abs(ahead_s - self._ahead_s) > (answered - asked) / 2:
@@ -115,7 +115,7 @@ class ManualClock:
 
 
 class StandingClock(ManualClock):
-    """The clock of ``serve --test-clock``: its date changes only by command, but waiting works as usual."""
+    """The clock of ``serve --test-clock``: only commands move its date, monotonic seconds run on."""
 
     def monotonic(self) -> float:
         """Return the machine's monotonic seconds."""
@@ -143,7 +143,7 @@ DAY_S = 86_400
 
 
 SECONDS = len("2026-11-21 03:29:56")
-"""Length of the part of a timestamp that ends with whole seconds."""
+"""Length of a timestamp without a fraction of a second, in characters."""
 
 
 def timestamp(moment: datetime) -> str:
@@ -157,7 +157,7 @@ def timestamp_ms(moment: datetime) -> str:
 
 
 def after_seconds(moment: str, seconds: float) -> str:
-    """Return the timestamp some seconds later, or the last or first timestamp if that is out of range."""
+    """Return the timestamp ``seconds`` after ``moment``, limited to the years 1 to 9999."""
     try:
         return timestamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
     except OverflowError:
@@ -173,7 +173,7 @@ def moment_of(text: str) -> datetime:
 
 
 def days_text(seconds: float) -> str:
-    """Return a long duration as text: ``30d`` if it is a whole number of days, else like ``1h30m``."""
+    """Return a duration in days (``30d``) if it is a whole number of days, else as ``duration_text`` does."""
     return f"{seconds // DAY_S:.0f}d" if seconds and seconds % DAY_S == 0 else duration_text(seconds)
 
 

@@ -62,15 +62,16 @@ NAMES_PER_COMMIT_MAX = 500
 which all other commands wait."""
 
 NAMES_PER_SHARED_COMMIT_MAX = PATTERNS_MAX
-"""NAMES_PER_COMMIT_MAX if servers share a database: PostgreSQL reads all names before it searches for their
-jobs."""
+"""Maximum number of names and patterns of long GetJobs in one transaction if servers share a database. It is
+lower than NAMES_PER_COMMIT_MAX because PostgreSQL reads all names before it searches for their jobs."""
 
 NAMES_QUEUED_MAX = 100_000
 """Maximum number of names and patterns of long GetJobs that wait for the writer: those of 5,000 workers that
-restart with 20 each. Further ones are refused with 503, since their texts would take more than 60 MB."""
+restart with 20 each. A GetJobs beyond it is refused with 503, since the texts of more names would take over
+60 MB."""
 
 NAMES_KEPT_MAX = 512
-"""Maximum number of parsed name lists of GetJobs in each of two caches: up to 26 kB for a list."""
+"""Maximum number of parsed name lists of GetJobs in one cache, at up to 26 kB for a list."""
 
 REPEAT_CHARS_MAX = 1_000
 """Maximum length of a repeat expression."""
@@ -128,7 +129,8 @@ DELAY_S_MAX = 99_999_999
 """Maximum delay of a RetryJob in seconds: eight digits, as in Bedrock's grammar."""
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum size of the job data in one reply of GetJobs or ListJobs; the reply has fewer jobs instead."""
+"""Maximum size of the job data in one reply of GetJobs or ListJobs. If more jobs match, the reply has fewer
+of them."""
 
 LOST_RUNS_MAX = 10
 """Maximum number of lost deliveries of a job with retryAfter before it becomes FAILED."""
@@ -140,14 +142,14 @@ WAIT_MS_DEFAULT = 60_000
 """Milliseconds that a waiting GetJob without a timeout waits."""
 
 ERROR_CHARS_MAX = 10_000
-"""Maximum length of the error text stored by FailJob; the rest is cut."""
+"""Maximum length of the error text that FailJob stores; a longer text is cut in the middle."""
 
 WORKER_CHARS_MAX = 255
 """Maximum length of a worker's name."""
 
 WORKERS_MAX = 10_000
-"""Maximum number of workers in the registry. To make room, workers that are gone and never got a job are
-evicted first."""
+"""Maximum number of workers in the registry. To make room for another one, workers that are gone and never
+got a job are evicted first."""
 
 WORKERS_BYTES_MAX = 48 * 1024 * 1024
 """Maximum memory of all workers in the registry, including the patterns they ask for: 5 kB for each of
@@ -163,8 +165,8 @@ ASKED_PER_WORKER_MAX = 16
 """Maximum number of different lists of names remembered for one worker; the oldest is dropped."""
 
 WORKER_EVENTS_A_MINUTE = 120
-"""Maximum number of events of one kind about single workers in a minute; one further event counts the
-rest."""
+"""Maximum number of events of one kind about single workers in a minute. The remaining ones of that minute
+are counted in one further event."""
 
 HOSTS_PER_CALLER_MAX = 1_000
 """Maximum number of workers of one token that get a job for one tick of a schedule on all hosts: the owner of
@@ -178,22 +180,24 @@ QUERY_PROCESSES = 2
 
 QUERY_OVERTIME_S = 0.25
 """Seconds beyond query_s after which the process of a Query ends itself, since a single SQL function may not
-be interruptible. The server kills a process that is still there after the same time again. So with query_s =
-1 every Query has ended 1.5 s after its start."""
+be interruptible. If the process is still running after this time has passed once more, the server kills it.
+With query_s = 1, every Query has thus ended 1.5 s after its start."""
 
 QUERY_MEMORY_BYTES_MAX = 256 * 1024 * 1024
-"""Maximum address space of a Query process in addition to its replies: a few of the longest values."""
+"""Maximum address space of a Query process in addition to its replies: enough for a few values of the maximum
+length."""
 
 LOOP_STALL_S = 0.1
-"""Seconds for which nothing may block the event loop; longer blocks are logged and counted in
+"""Maximum seconds for which anything should block the event loop; longer blocks are logged and counted in
 ``/metrics``."""
 
 READS_DRAINED_S = 2.0
-"""Seconds for which a stopping server lets reads in progress continue: longer than they take if query_s is
-1."""
+"""Maximum seconds for which a stopping server waits for reads in progress: longer than they take if query_s
+is 1."""
 
 STOP_MORE_S = 4.0
-"""Seconds beyond drain_s after which a stopping server exits in any case: 9 s after SIGTERM by default."""
+"""Maximum seconds between the end of drain_s and the exit of a stopping server, which then exits in any case:
+by default 9 s after SIGTERM."""
 
 CRASH_PATTERNS_MAX = 1_000
 """Maximum number of patterns in CrashBedrockJob's list; each is matched against every job that is taken."""
@@ -206,17 +210,18 @@ RECENT_ROWS_MAX = 4_096
 """Maximum number of rows in the writer's cache of recently written rows."""
 
 RECENT_DATA_CHARS_MAX = 4_096
-"""Maximum length of the data of a row in that cache, which bounds the cache to 16 MiB of plain text."""
+"""Maximum length of a row's data in the cache of RECENT_ROWS_MAX rows, which bounds the cache to 16 MiB of
+plain text."""
 
 SET_ROWS = 32
-"""Number of rows written by one statement; with more of them the cost per row no longer falls."""
+"""Number of rows written by one statement; with more rows the cost per row would not be lower."""
 
 ROWS_AHEAD = 16
 """Number of rows read by one statement if the next job to be taken is not in the row cache."""
 
 HEADS_READ_MAX = 64
-"""Maximum number of next jobs of a name that one statement finds: the first statement finds one job, and each
-further one twice as many."""
+"""Maximum number of next jobs of a name that one statement finds. The first statement finds one job, and each
+further statement twice as many as the one before."""
 
 HEADS_KEPT_MAX = 2 * HEADS_READ_MAX
 """Maximum number of next jobs cached for a name, at some 170 bytes each."""
@@ -229,11 +234,11 @@ LOCKS_CACHED_MAX = 10_000
 """Maximum number of locks whose last use is cached, at a few hundred bytes each."""
 
 REQUESTS_CACHED_MAX = 1_024
-"""Maximum number of parsed raw requests in the cache, and of those cached without their last value, for
-requests that differ only in it."""
+"""Maximum number of parsed raw requests in the cache. As many again are cached without their last value, for
+requests that differ only in that value."""
 
 REQUEST_CACHED_BYTES_MAX = 1_024
-"""Maximum size of a raw request in that cache, which bounds the cache to a few MiB."""
+"""Maximum size of a raw request that is cached parsed, which bounds that cache to a few MiB."""
 
 TYPOS_COMPARED_MAX = 5
 """Maximum number of unknown headers of a raw request that are compared with parameter names, at up to 20 us
@@ -247,8 +252,8 @@ MEMORY_RESERVE_BYTES = 88 * 1024 * 1024
 replies are built, and the allocator's reserve. A small budget has less of it, or none."""
 
 MEMORY_COUNTED_LEAST_BYTES = 64 * 1024 * 1024
-"""Minimum part of the memory budget for what is counted. If the whole budget is less than this plus
-MEMORY_RESERVE_BYTES, the reserve is smaller."""
+"""Minimum part of the memory budget for requests and replies that are counted individually. If the whole
+budget is less than this plus MEMORY_RESERVE_BYTES, the reserve is smaller."""
 
 READS_PIPELINED_MAX = 4
 """Maximum number of reads of single jobs in progress on one raw connection: each reply may have 4 MB and
@@ -262,17 +267,17 @@ ADDRESSES_TRACKED_MAX = 10_000
 """Maximum number of addresses whose rate of new connections is tracked; the oldest are dropped."""
 
 TRIM_BYTES = 16 * 1024 * 1024
-"""Amount of the memory budget that must have been used and freed before freed memory is returned to the
-system."""
+"""Number of bytes of the memory budget that must have been used and freed before freed memory is returned to
+the system."""
 
 STREAM_BYTES_MAX = 64 * 1024
-"""Text of the rows that a stream writes at once, held twice while its client does not read: a thousand such
-clients take half of the default memory budget."""
+"""Maximum size of the text that a stream writes at a time. While the client does not read, the text is in
+memory twice: for a thousand such clients, half of the default memory budget."""
 
 BATCH_ANSWER_BYTES_MAX = 1024 * 1024
-"""Maximum size of the replies of one commit that are built at once; further ones are built afterwards, as for
-a thousand reads of large jobs. Each megabyte of replies occupies the event loop for up to ten milliseconds,
-most of them for new memory."""
+"""Size of the replies of one transaction after which its remaining commands go into the next transaction, as
+with a thousand reads of large jobs. Each megabyte of replies occupies the event loop for up to ten
+milliseconds, most of them to allocate memory."""
 
 LOOKUPS_PAUSE_S = 1.0
 """Seconds for which the writer reads single jobs itself after the connection for these reads failed: so an
@@ -290,7 +295,7 @@ CHECKPOINT_PAGES_MIN = 1_000
 fifths of ``wal_bytes`` are full. A commit that checkpoints takes ten times as long, so it should be rare."""
 
 READS_NICE = 10
-"""Nice value of reads of the database in the background: commands then wait half as long."""
+"""Nice value of background reads of the database: commands then wait half as long as at equal priority."""
 
 TURN_S = 0.001
 """Python's thread switch interval, in seconds: its default of 5 ms is as long as several commits."""
@@ -300,12 +305,12 @@ QUICK_COMMIT_S = 0.002
 few requests."""
 
 QUICK_COMMITS = 10
-"""Number of commits over which that average is taken. An occasional checkpoint raises it only briefly, a slow
-disk for as long as the disk is slow."""
+"""Number of commits over which the duration is averaged for QUICK_COMMIT_S. An occasional checkpoint raises
+the average only briefly, a slow disk for as long as the disk is slow."""
 
 SLEEP_S_MAX = 1.0
-"""Maximum sleep of the dispatcher in seconds; after it the dispatcher looks for changes of the file or the
-system clock from outside."""
+"""Maximum sleep of the dispatcher in seconds. After it, the dispatcher checks whether another process changed
+the file or the system clock."""
 
 DURATION_S_MAX = 10 * 365 * 86_400
 """Maximum duration in a job's options, in seconds: ten years."""
@@ -389,16 +394,16 @@ STATS_NAMES_MAX = 1_000
 busy."""
 
 STATS_AT_ONCE = 100
-"""Rows of counters written with one transaction, a millisecond: a tenth of those that wait, if these are more
-than ten times as many."""
+"""Maximum number of rows of counters that one transaction writes, in a millisecond. If more than ten times as
+many rows wait, it writes a tenth of them."""
 
 STATS_COUNTED_MAX = 10_000
-"""Maximum number of names counted on their own within a minute, of which those with the most jobs are kept:
-5 MB."""
+"""Maximum number of names with counters of their own within a minute, 5 MB; names with the most jobs are
+kept."""
 
 STATS_PENDING_MAX = 20_000
-"""Maximum number of rows of counters that wait to be written, about 10 MB: ten minutes with as many names as
-possible."""
+"""Maximum number of rows of counters that wait to be written, about 10 MB: those of ten minutes in which as
+many names as possible are in use."""
 
 MINUTES_KEPT_S = 86_400
 """Seconds for which the counters of minutes are kept."""
@@ -458,8 +463,8 @@ REDECLARE_S = 60
 """Seconds after which a worker declares its schedules again, so that a missing one is restored."""
 
 REDECLARE_S_MAX = 600
-"""Maximum of that interval in seconds. The interval grows by a second with each live worker, so that many
-workers together send about one declaration a second."""
+"""Maximum seconds after which a worker declares its schedules again. The interval grows from REDECLARE_S by a
+second with each live worker, so that many workers together send about one declaration a second."""
 
 DECLARERS_SETTLE_S = 60
 """Seconds after its start during which a server counts all known workers as alive: longer than their lease,
@@ -500,7 +505,8 @@ the job fails. With the delays in between it takes about a quarter of an hour, l
 restart."""
 
 UNFIT_DELAY_S_MAX = 60
-"""Maximum delay in seconds after such a return; the first delay is one second, and each doubles."""
+"""Maximum seconds for which a job waits after a worker returned it as unfit (see UNFIT_MAX). The first delay
+is one second, and each further one is twice as long."""
 
 JOBS_COUNTED_MAX = 10_000
 """Maximum number of jobs of one state that the page of jobs counts, in some 5 ms; for more it shows
@@ -523,7 +529,7 @@ MUTED_RELEASES_MAX = 20
 mutes."""
 
 SEEN_AT_ONCE_MAX = 200
-"""Maximum number of failures in one MarkSeen: a group of a page."""
+"""Maximum number of failed jobs, and of failed runs, in one MarkSeen."""
 
 RUNS_DELETED_AT_ONCE_MAX = 200
 """Maximum number of runs that one DeleteRuns lists or searches, so that its transaction stays short."""
@@ -536,7 +542,7 @@ DELETED_TEXT_CHARS_MAX = 1_000
 """Maximum length of the text by which DeleteRuns finds runs; one line of a longer secret is enough."""
 
 PAGE_TURN_S = 0.00025
-"""Seconds of rendering a page before the event loop gets a turn: half of a small commit."""
+"""Seconds of rendering a page before the event loop gets a turn: half as long as a small commit takes."""
 
 TEMPLATES_S_MAX = 30.0
 """Maximum seconds for the process that compiles page templates: thirty times the usual. If it takes longer,
@@ -547,15 +553,15 @@ SEARCHED_AT_ONCE = 1_000
 machine."""
 
 SEARCHED_S = 0.002
-"""Seconds after which scans let other transactions have a turn anyway, on a machine that is slower or
-busy."""
+"""Seconds after which scans of names let other transactions run, even if fewer than SEARCHED_AT_ONCE rows
+have been read, as on a slow or busy machine."""
 
 SEARCHED_BETWEEN = 100
 """Number of rows that a scan reads before it checks the time again."""
 
 SEARCHED_UNIT_MAX = 500
-"""Maximum number of queue entries that all takes of one transaction together may examine beyond STEPS_FREE
-each, at 1 to 10 us."""
+"""Maximum number of queue entries, at 1 to 10 us each, that all takes of one transaction together may
+examine. The first STEPS_FREE entries of each take do not count."""
 
 STEPS_FREE = 50
 """Number of queue entries that each take may examine without being limited: enough for stale entries and
@@ -566,15 +572,16 @@ SEARCH_BURST = 5_000_000
 patterns among a million names."""
 
 SEARCHED_PER_S_MAX = 100_000
-"""Maximum number of rows a second that the scans of such a token may read then: a fifth of the event loop's
-time."""
+"""Maximum number of rows a second that scans for one token may read after the first SEARCH_BURST rows: a
+fifth of the event loop's time."""
 
 SEARCH_S_MAX = 60.0
 """Maximum seconds for which a GetJob that does not wait may scan names for its pattern: twenty times the time
 for a million names."""
 
 SLICE = 200
-"""Number of rows or schedules that a long command processes before others get a turn: some 10 ms."""
+"""Number of rows or schedules that a long command processes before the event loop runs other tasks: some 10
+ms."""
 
 SCHEDULE_FILE_CHARS_MAX = 2 * 1024 * 1024
 """Maximum length of a file with schedules, ours or another system's: 10,000 of them, with 200 characters
@@ -611,14 +618,15 @@ hosts count as down."""
 
 PG_ANSWER_S_MAX = 10
 """Maximum seconds for PostgreSQL to answer a statement of a transaction, lock waits included: transactions
-take milliseconds. Later the connection counts as broken, and PostgreSQL ends the statement by itself."""
+take milliseconds. After that the connection counts as broken, and PostgreSQL ends the statement by itself."""
 
 DATABASE_RETRY_S = 0.05
 """Seconds before the first new attempt to use a database that is unreachable, locked or full: a standby is
 promoted in some 300 ms."""
 
 DATABASE_RETRY_S_MAX = 2.0
-"""Maximum seconds between such attempts: each takes milliseconds of CPU, and they may continue for days."""
+"""Maximum seconds between two attempts to use an unavailable database: each attempt takes milliseconds of
+CPU, and an outage may last for days."""
 
 OUTCOME_S_MAX = 600
 """Maximum seconds for which a server tries to find out the outcome of a commit whose reply was lost: a manual
@@ -654,11 +662,12 @@ WATCH_EVERY_S = 0.5
 """Seconds between two checks of a server for due maintenance that other servers may have written."""
 
 WATCHED_EVERY_S = 2.0
-"""Seconds between two records of the servers that one of them performs maintenance."""
+"""Seconds after which a server that performs maintenance records again, in the shared database, that
+maintenance is alive."""
 
 AWAY_S = 5.0
-"""Time without such a record after which all servers count as having been down: leases restart, and ticks
-count as missed."""
+"""Seconds after the last such record (see WATCHED_EVERY_S) after which all servers count as having been down:
+leases restart, and ticks count as missed."""
 
 
 # Bounds of limits by name pattern and of retention, each with its reason.
@@ -683,8 +692,8 @@ STARTS_PER_S_MAX = 10_000
 """Maximum rate of starts: faster ones cannot be told from no limit."""
 
 STARTS_TOGETHER_S = 0.05
-"""Starts due within this many seconds may come together, since holding back a pattern between two starts
-takes a few transactions."""
+"""Starts that a rate allows within this many seconds of each other may come together, since holding back a
+pattern between two starts takes a few transactions."""
 
 PER_SECOND_MAX = 100_000
 """Maximum limit of jobs created per second: more than a server can create."""
@@ -699,8 +708,7 @@ EVENTS_KEPT_S_MIN = 86_400
 """Minimum seconds for which events are kept: messages are made of them, and are retried for a day."""
 
 COUNTED_KEPT_MAX = 50_000
-"""Maximum number of rows of one kind and pattern that are counted to show what is stored: a fifth of a
-second."""
+"""Maximum number of stored rows of one kind and pattern that ListRetention counts: in a fifth of a second."""
 
 AUDIT_KEPT_S = 90 * 86_400
 """Seconds for which the audit is kept: until the end of a quarter can be reviewed."""
@@ -709,14 +717,15 @@ INBOX_ROWS_MAX = 100
 """Maximum number of jobs of the inbox that are taken in by one transaction: a commit of milliseconds."""
 
 INBOX_BYTES_MAX = 8 * 1024 * 1024
-"""Maximum size of the data of the jobs of the inbox after the first one that are taken in together: as much
-as two jobs may have."""
+"""Maximum size of the data of all jobs that one transaction takes from the inbox, not counting the first job:
+as much as two jobs may have."""
 
 INBOX_AGAIN_S_MIN, INBOX_AGAIN_S_MAX = 1.0, 60.0
-"""Seconds until a job that a limit refused is tried again: as long as it has waited, within these bounds."""
+"""Minimum and maximum seconds until a job of the inbox that a limit refused is tried again. Between these
+bounds it is as long as the job has waited."""
 
 OUTBOX_LOOK_S = 1.0
-"""Seconds between two looks of a relay into an empty outbox."""
+"""Seconds after which a relay reads an empty outbox again."""
 
 OUTBOX_AGAIN_S = 1.0
 """Seconds before a row of an outbox is sent a second time; doubled with each further attempt."""

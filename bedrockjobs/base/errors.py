@@ -99,7 +99,7 @@ class Forbidden(CommandError):
 
 
 class Unauthenticated(Forbidden):
-    """No token was sent, or one that is invalid or expired; 401 over HTTP."""
+    """The request has no token, or its token is invalid or expired. Over HTTP the status is 401."""
 
 
 class NotFound(CommandError):
@@ -131,7 +131,7 @@ class TooLarge(CommandError):
 
 
 class TooMany(CommandError):
-    """A limit on numbers is reached; the same request may succeed later."""
+    """A limit on how many, or how often, is reached; the same request may succeed later."""
 
     code = 429
     default_reason = "Too many requests"
@@ -199,9 +199,10 @@ class TimedOut(CommandError):
 class JobFailed(BedrockjobsError):
     """An awaited job failed.
 
-    ``status`` is how its last run ended (``fail``, ``timeout``, ...) and ``run_id`` that run, None if the job
-    was never taken. ``error`` is the message, such as ``ValueError: no such day``; ``error_type`` is the type
-    of the exception and ``traceback`` its traceback, each empty if there was none.
+    ``status`` says how its last run ended (``fail``, ``timeout``, ...). ``run_id`` is the ID of that run, or
+    None if the job was never taken. ``error`` is the message, such as ``ValueError: no such day``;
+    ``error_type`` is the type of the exception and ``traceback`` its traceback; both are empty if the run
+    reported no exception.
     """
 
     def __init__(self, job_id: int, status: str, error: str, run_id: int | None = None) -> None:
@@ -233,7 +234,7 @@ _RAISED = re.compile(r"(?:  [|] )?((?:[^\W\d]\w*\.)*[^\W\d]\w*)(?:: |$)")
 """The line of a traceback that names the exception."""
 
 _ASKED = ("Fail", "Retry")
-"""Exceptions that job functions raise to choose the outcome; they come without a traceback."""
+"""Exceptions that job functions raise to choose the outcome; errors that report them have no traceback."""
 
 
 def parts_of_error(error: str) -> tuple[str, str, str]:
@@ -268,7 +269,7 @@ ERROR_TYPE_CHARS_MAX = 100
 def type_of_error(error: str) -> str:
     """Return the type of the exception that an error states, such as ``ValueError``; empty if it states none.
 
-    Without a traceback, a name counts as a type only if it ends like one of an exception, such as in
+    Without a traceback, a name counts as a type only if it ends as exceptions are named, such as in
     ``Error``.
     """
     kind = parts_of_error(error)[1]
@@ -291,7 +292,7 @@ class NoWorkerTakes(RuntimeWarning):
 
 
 class NoResult(BedrockjobsError):
-    """The result of a job is unavailable: job and run were deleted, or no named worker took it.
+    """The result of a job is unavailable: job and run were deleted, or its worker gave no name.
 
     Also raised if the result does not match the function's return type.
     """
@@ -332,6 +333,6 @@ class UnexpectedAnswer(CommandError):
 
 
 def error_for(code: int, reason: str, detail: str = "") -> CommandError:
-    """Return the error for a status line that a client received."""
+    """Return the exception for the status line of a reply that a client received."""
     kind = BY_REASON.get((code, reason)) or BY_CODE.get(code, UnexpectedAnswer)
     return kind(reason, detail)

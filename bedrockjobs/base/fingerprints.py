@@ -14,11 +14,11 @@ from hashlib import blake2b
 from bedrockjobs.base.config import ERROR_CHARS_MAX
 
 HOW_IT_ENDED = re.compile(r"exit status -?\d+|SIG\w+|timed out after .+")
-"""What a worker writes above the last lines of a command's output."""
+"""Matches the line that a worker writes above the last lines of a command's output."""
 
 _TRACEBACK = re.compile(r"\s*(?:\+ Exception Group )?Traceback \(most recent call last\):\s*")
 _GROUP_MARK = re.compile(r"(?:\s*[|+] ?|\s*\+[-+]+.*)")
-"""Prefixes of the lines of an exception group's traceback, and the separators between its members."""
+"""Matches the prefixes of lines in an exception group's traceback, and the separators between its members."""
 
 _FRAME = re.compile(r'\s*(?:\| *)*File "([^"]+)", line \d+, in (.+)')
 _FOLDERS = re.compile(r"[\\/]")
@@ -26,7 +26,7 @@ _LIBRARY = re.compile(
     r"[\\/](?:site-packages|dist-packages|bedrock_worker)[\\/]"
     r"|[\\/]lib(?:64)?[\\/]python3[^\\/]*[\\/]|^<frozen "
 )
-"""Paths of frames that are not the user's code."""
+"""Matches paths of frames that are not the user's code."""
 
 _VARIABLE = (
     (re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://\S+", re.IGNORECASE), "<url>"),
@@ -37,7 +37,8 @@ _VARIABLE = (
     (re.compile(r"\b(?=[a-f]*[0-9])[0-9a-f]{7,}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\d+(?:[.,:]\d+)*"), "<n>"),
 )
-"""Replacements for text that varies between failures of one cause, in the order of application."""
+"""Patterns of text that varies between failures of one cause, with their replacements, in the order of
+application."""
 
 _SILENT_WORKER = re.compile(r"Run lost: worker .* was silent for")
 
@@ -151,7 +152,7 @@ def fingerprint_of(error: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """Return a line with varying parts replaced."""
+    """Return a line with placeholders for the parts that vary between failures of one cause."""
     for pattern, word in _VARIABLE:
         line = pattern.sub(word, line)
     return line

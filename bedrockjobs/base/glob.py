@@ -25,7 +25,7 @@ from bedrockjobs.base.config import (
 T = TypeVar("T")
 
 _WILD_PART = re.compile(r"[*?]|\[\^?\]?[^\]]*(?:\]|$)", re.DOTALL)
-"""A wildcard or a set; an unclosed set reaches to the end of the pattern."""
+"""Matches a wildcard or a set. A set without an end reaches to the end of the pattern."""
 _SPECIAL = re.compile(r"[*?\[]")
 _NOTHING = "x^"
 """A regular expression that matches nothing, in Python and in PostgreSQL."""
@@ -307,7 +307,7 @@ class PatternSet(Generic[T]):
             del self._ends[before]
 
     def _has_room(self, begin: str, end: str, fits: bool) -> bool:
-        """Return whether a pattern may be indexed by its ends, within the limits on lengths and patterns."""
+        """Return whether the limits on lengths and patterns let a pattern be indexed by its fixed ends."""
         by_prefix = self._ends.get(len(begin))
         if not fits or (by_prefix is None and len(self._ends) >= LENGTHS_INDEXED_MAX):
             return False
@@ -325,7 +325,7 @@ class PatternSet(Generic[T]):
         entry.place = len(begin), len(end)
 
     def _rarest_gram(self, parts: list[str]) -> str | None:
-        """Return the substring of the fixed parts that fewest patterns use as key; None if all are full."""
+        """Return the substring of the fixed parts that fewest patterns have as key; None if all are full."""
         size = min(max(map(len, parts)), GRAM_CHARS)
         if size < 2:
             return None
@@ -343,7 +343,7 @@ class PatternSet(Generic[T]):
 
 
 COMMON_MAX = 32
-"""Maximum number of patterns in one intersection: each becomes a query of its own."""
+"""Maximum number of patterns in one intersection, since each of them becomes a query of its own."""
 
 STEPS_MAX = 20_000
 """Maximum number of pairs of positions that are compared in two patterns: two patterns of 100 characters with
@@ -391,7 +391,7 @@ def common_of_all(wanted: Iterable[str], allowed: Iterable[str]) -> tuple[str, .
 
 
 def lies_within(pattern: str, allowed: Iterable[str]) -> bool:
-    """Return whether all names that match a pattern also match one of ``allowed``; False if undecided."""
+    """Return whether all names that match a pattern also match one of ``allowed``; False if unknown."""
     try:
         return any(pattern in intersection(pattern, other) for other in allowed)
     except TooManyPatterns:
@@ -411,7 +411,7 @@ class _Common:
         self._known: dict[tuple[int, int], frozenset[str]] = {}
 
     def at(self, i: int, j: int) -> frozenset[str]:
-        """Return the intersection of the rests of both patterns, from position ``i`` and ``j`` on.
+        """Return the intersection of one pattern from position ``i`` on and the other from position ``j`` on.
 
         The recursion is at most as deep as both patterns together are long.
         """
@@ -444,7 +444,7 @@ class _Common:
 
 
 def _one_character(one: str, other: str) -> str:
-    """Return a part that matches the characters that both parts match; empty if there are none."""
+    """Return the pattern of the characters that match both ``one`` and ``other``; empty if there are none."""
     if one == other or other == "?":
         return one
     if one == "?":

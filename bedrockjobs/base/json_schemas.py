@@ -1,8 +1,8 @@
 """JSON schemas of request values in all their spellings: ``"5"`` for 5, comma lists, dates, names.
 
 Pydantic describes a value after validation; a ``SchemaType`` next to the validator describes its input. The
-patterns cover the common spellings, not every rare one, but the server accepts whatever matches. They are
-simple enough to mean the same in every implementation of JSON Schema.
+patterns cover the common spellings, not every rare one, and the server accepts every value that matches. They
+are simple enough to mean the same in every implementation of JSON Schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from bedrockjobs.base.config import (
 Schema = dict[str, Any]
 
 NAMED = "x-name"
-"""Key, in a schema that several others share, of the name by which the OpenAPI description refers to it."""
+"""Key, in a schema, of the name by which the OpenAPI description refers to it, since several schemas share
+it."""
 
 _WHOLE = "x-whole"
 
@@ -51,7 +52,7 @@ class SchemaType:
 
 
 def of_parameters(schema: Schema, emptied: Collection[str] = ()) -> None:
-    """Describe parameters as requests may send them: limits in every spelling, and nulls.
+    """Change the schemas of parameters to what requests may send: every spelling within the limits, and null.
 
     Parameters in ``emptied`` may also be an empty text.
     """
@@ -81,7 +82,7 @@ _EMPTY: Schema = {"type": "string", "maxLength": 0}
 
 
 def _or(schema: Schema, other: Schema) -> Schema:
-    """Return a schema that also accepts ``other``, such as null, which counts as a parameter left out."""
+    """Return a schema that also accepts ``other``, such as null: a null parameter counts as left out."""
     bare = {key: value for key, value in schema.items() if key not in _NOTES}
     if not bare or bare == other:
         return schema
@@ -244,7 +245,7 @@ _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{3})?"
 
 
 def timestamp() -> Schema:
-    """Return the schema of a date or a time from now."""
+    """Return the schema of a date, or of a time relative to now such as ``5m``."""
     return text_of(
         f"{_DATE}(?:[ T]{_TIME}(?:Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9])?)?"
         f"|[+-]?(?:{_SHORT_LENGTH})|[+-] ?{_LONG_LENGTH}",
@@ -276,7 +277,7 @@ _DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 
 def _field(low: int, high: int, *, names: list[str] | None = None, others: str = "") -> str:
-    """Return the pattern of a list of values, ascending ranges, and steps."""
+    """Return the pattern of one field of a cron schedule: a comma list of values, ranges and steps."""
     ranges = "|".join(f"{first}-(?:{digits(first, high)})" for first in range(low, high))
     value = f"{digits(low, high)}|0[{max(low, 0)}-{min(high, 9)}]"
     if names:
@@ -292,7 +293,7 @@ def _field(low: int, high: int, *, names: list[str] | None = None, others: str =
 
 
 def _cron() -> str:
-    """Return the pattern of a schedule after ``CRON``."""
+    """Return the pattern of what follows ``CRON`` in a repeat, with ``CRON`` itself."""
     zones = "|".join(sorted(zone.replace("+", r"\+") for zone in available_timezones() if zone[:1].isupper()))
     second, minute, hour = rf"(?:\*|[0-5]?[0-9])(?:/(?:{digits(1, 59)}))?", _field(0, 59), _field(0, 23)
     month_day = _field(1, 31, others=f"L|LW|(?:{digits(1, 28)})W")

@@ -101,7 +101,7 @@ def _check_levels(text: str, levels: int) -> None:
 
 
 def _is_suspect(text: str) -> bool:
-    """Return whether a number may exceed a double; for long texts ten times as fast as a regex."""
+    """Return whether a number in a text may exceed a double; faster than a regex, tenfold for long texts."""
     zeros = text.encode().translate(_ZEROS)
     return _LONG_RUN in zeros or any(shape in zeros for shape in _HUGE_EXPONENTS)
 
@@ -161,7 +161,7 @@ def whole_number(text: str, base: int = 10) -> int:
 
 
 def check_digits(number: int) -> None:
-    """Raise NumberTooLong if Python cannot print a number; it parses hexadecimal ones of any length."""
+    """Raise NumberTooLong if Python cannot print a number: a hexadecimal text may parse to one."""
     try:
         str(number)
     except ValueError:
@@ -174,7 +174,7 @@ _TOML_NUMBERS = re.compile(
     r"""|'''.*?'''|'[^'\n]*+'|#[^\n]*+|(?P<number>0[xob][0-9a-fA-F_]++|[0-9_]++)(?P<float>[.eE])?""",
     re.DOTALL,
 )
-"""Matches numbers, and also texts and comments, so that digits in those are skipped."""
+"""Matches numbers, and also texts and comments, so that digits inside a text or comment are skipped."""
 _LONG_WITH_PREFIX = re.compile(r"0[xob][0-9a-fA-F_]{3000}")
 """The beginning of a number that tomllib converts, and that may have too many decimal digits."""
 _TOML_HEAD = re.compile(r"""[ \t]*(?:(?P<key>[\w.-]+|"[^"]*"|'[^']*')[ \t]*=|(?P<table>\[+[^\]]*\]+))""")
@@ -341,7 +341,7 @@ def dump(value: Any) -> str:
 
 
 def with_members(text: str, changes: dict[str, str | None]) -> str:
-    """Return the object with members set to a JSON text, or removed if the change is None."""
+    """Return a JSON object in which each member of ``changes`` has its new text, or is removed if None."""
     parts = members(text)
     for key, value in changes.items():
         if value is None:
@@ -352,7 +352,7 @@ def with_members(text: str, changes: dict[str, str | None]) -> str:
 
 
 class Merging:
-    """The merges of one command, with a limit on the bytes read, where each nested level is read again."""
+    """The merges of one command, with a limit on the bytes that they read: once per level of nesting."""
 
     def __init__(self) -> None:
         """Start with the whole ``MERGE_BYTES_MAX`` left."""

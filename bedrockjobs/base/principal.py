@@ -90,8 +90,8 @@ class RunOfToken(NamedTuple):
     run_id: int
     job_id: int
     by: str = ""
-    """The name of the token that took the job, whose permissions also limit this one; empty without a
-    token."""
+    """The name of the token with which the job was taken, whose permissions also limit the run token; empty
+    if the job was taken without a token."""
 
 
 def new_key() -> str:
@@ -107,7 +107,7 @@ def run_token_of(key: str, run: RunOfToken) -> str:
 def run_of_token(key: str, token: str) -> RunOfToken | None:
     """Return the run of a token; None if the token is invalid or belongs to another database.
 
-    Verification takes constant time. It does not check whether the run is still open.
+    Verification takes constant time. This function does not check whether the run is still open.
     """
     match = _RUN_SHAPE.fullmatch(token) if len(token) <= RUN_TOKEN_CHARS_MAX else None
     if match is None or not key:
@@ -138,7 +138,7 @@ def ping_secret_of(key: str, job_id: int) -> str:
 def job_of_ping(key: str, secret: str) -> int | None:
     """Return the jobID of a ping secret; None if it is invalid or belongs to another database.
 
-    Verification takes constant time. It does not check whether the schedule still exists.
+    Verification takes constant time. This function does not check whether the schedule still exists.
     """
     match = _PING_SHAPE.fullmatch(secret)
     if match is None or not key:
@@ -160,7 +160,7 @@ ROLES = ("read", "produce", "work", "operate", "admin")
 """The roles of tokens, in the order of their display."""
 
 _HELD = {"operate": ROLES[:4], "admin": ROLES}
-"""For each role that includes others, all roles it includes."""
+"""For each role that includes other roles: all roles that it includes, itself among them."""
 
 COMPARED_MAX = 100
 """Maximum number of cached intersections of requested names with a token's scope: workers repeat their
@@ -204,7 +204,7 @@ class Scope:
         return known
 
     def includes_pattern(self, pattern: str) -> bool:
-        """Return whether all names that match a pattern are in the scope; False if that is undecided."""
+        """Return whether all names that match a pattern are in the scope; False if unknown."""
         return lies_within(pattern, self.patterns)
 
     def narrow(self, wanted: Iterable[str]) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ class Permission:
         self.roles = roles_held(role)
         patterns = tuple(names)
         self.scope = Scope(patterns) if patterns else None
-        """The names that the token sees; None: all."""
+        """The names that the token may see; None for all names."""
         self.no_data = no_data
         """Whether job data, results and output are hidden from users of the token."""
         self.expires = expires
@@ -300,8 +300,8 @@ class Principal(NamedTuple):
     address: str
     """The client's host, or ``unix``; empty if unknown."""
     run: RunOfToken | None = None
-    """The run that a run token is limited to, else None; ``grant`` is then that of the token that took the
-    job."""
+    """The run to which a run token is limited; None for any other client. For a run token, ``grant`` is the
+    permission of the token with which the job was taken."""
     direct: bool = True
     """Whether the client connects directly. False for every HTTP client if the settings name a proxy."""
 
@@ -317,7 +317,7 @@ class Principal(NamedTuple):
 
     @property
     def scope(self) -> Scope | None:
-        """Return the names that the principal sees; None: all."""
+        """Return the names that the principal may see; None for all names."""
         return self.grant.scope
 
 
@@ -342,7 +342,7 @@ class TokenShares:
         self._reason = reason
         self._used: Counter[str] = Counter()
         self.total = 0
-        """How much all clients use together."""
+        """How much of the limit all clients use together."""
 
     def used(self, token: str) -> int:
         """Return how much a token uses."""

@@ -13,11 +13,11 @@ from contextlib import suppress
 from bedrockjobs.base.config import READS_NICE
 
 REST_S = 0.00002
-"""Seconds of a rest in ``rest``, the shortest possible: it actually takes 70 us."""
+"""Seconds that ``rest`` asks to sleep: too few to matter, since the shortest possible sleep takes 70 us."""
 
 STEPS_BETWEEN_RESTS = 10_000
-"""Number of SQLite virtual-machine steps between two rests, half a millisecond: a read takes a seventh
-longer."""
+"""Number of SQLite virtual-machine steps between two rests, half a millisecond. With the rests, a read takes
+a seventh longer."""
 
 
 def give_way() -> None:

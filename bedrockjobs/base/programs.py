@@ -37,7 +37,7 @@ SYNONYMS = {
     "--run-at": ("--first-run",),
     "--url": ("--server",),
 }
-"""Options that people try but that do not exist, with the options that they may mean."""
+"""Names of options that do not exist but that people try, each with the options that they may mean."""
 
 
 class ProgramCommand(click.Command):
@@ -91,7 +91,7 @@ def output_written() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Let Python flush stdout again at exit without an error."""
+    """Redirect stdout to nowhere, so that Python's own flush at exit raises no error."""
     with suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())

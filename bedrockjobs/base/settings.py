@@ -450,7 +450,7 @@ CERTIFICATES = frozenset({"tls_cert", "tls_key", "tls_client_ca"})
 
 
 class Difference(NamedTuple):
-    """The settings that changed on a reload, by name."""
+    """The names of the settings that a reload of the settings file found changed."""
 
     taken: list[str]
     waiting: list[str]

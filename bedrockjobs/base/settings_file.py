@@ -58,7 +58,7 @@ class TOMLTable:
 def usual_file() -> Path | None:
     """Return the default settings file that exists; None if there is none.
 
-    The user's own comes first: in ``XDG_CONFIG_HOME``, or in ``.config`` of ``HOME``.
+    The user's own file comes first: in ``XDG_CONFIG_HOME``, or in ``.config`` of ``HOME``.
     """
     home = os.environ.get("HOME", "")
     own = os.environ.get("XDG_CONFIG_HOME", "")

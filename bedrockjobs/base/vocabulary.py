@@ -28,7 +28,7 @@ PING_WORKER: Final = "ping"
 
 
 def statuses_of(status: str | None) -> Sequence[str]:
-    """Return the statuses that match a filter; empty for any."""
+    """Return the statuses that match a filter; empty if the filter is empty or None, which matches all."""
     if status == ANY_FAILURE:
         return FAILED_STATUSES
     return (status,) if status else ()
@@ -45,7 +45,7 @@ CONDITIONS = frozenset({"late", "no worker", "backlog", "disk low"})
 end."""
 
 CLOCK_SET = "clock set"
-"""The event that the system clock was set."""
+"""The kind of the event that reports a change of the system clock."""
 
 EVENT_KINDS = frozenset(
     {
@@ -76,7 +76,7 @@ def unknown_kind(kinds: list[str]) -> str:
 
 
 CALLED = {"frozen": "lost", "PAUSED": "waiting for other jobs", "fired": "ran"}
-"""Display names of wire values that people see under another name."""
+"""Display names of those values on the wire that people see under another name."""
 
 _MEANT = {words: word for word, words in CALLED.items()}
 

@@ -71,7 +71,7 @@ class Spliced:
 
 
 class Escaped(str):
-    """A raw header's value after unescaping; ``sent`` is the text before."""
+    """The value of a raw header after unescaping; ``sent`` is the text before unescaping."""
 
     sent: str
 
@@ -82,7 +82,7 @@ class Escaped(str):
         return self
 
     def json_text(self) -> str:
-        """Return the unescaped value, or the text as sent if only that one is JSON."""
+        """Return the unescaped value, or the text as it was sent if only the latter is JSON."""
         for text in (str(self), self.sent):
             try:
                 jsontext.check(text)
@@ -264,7 +264,7 @@ def _priority(value: Any) -> int:
 
 
 def checked_priority(value: Any) -> int:
-    """Return a generic ``priority`` as a job priority; raises BadArguments as for jobPriority."""
+    """Return the parameter ``priority`` as a job priority; raises BadArguments as for jobPriority."""
     try:
         return _priority(value)
     except PydanticCustomError:
@@ -283,7 +283,8 @@ def _readable(value: Any) -> Any:
 def one_line(value: Any) -> Any:
     """Return a value; refuse a text with control characters or lone surrogates, as ``OneLine`` does.
 
-    For types with a validator of their own. The tab is allowed, since Bedrock's job names may contain it.
+    It is for types that have a validator of their own. The tab is allowed, since Bedrock's job names may
+    contain it.
     """
     if isinstance(value, str) and not value.isprintable() and _CONTROL.search(value):
         raise PydanticCustomError("expected", _PATTERNS_IN_WORDS[LINE])
@@ -334,9 +335,9 @@ def _json_object(value: Any) -> str:
 
 
 def json_list(value: Any, most: int, *, empty: bool = False) -> list[RawJSON]:
-    """Return the texts of the objects in a JSON array; it may be empty only with ``empty``.
+    """Return the texts of the objects in a JSON array; it may have no objects only with ``empty``.
 
-    If there are more than ``most``, one more than that is returned, so that the caller can refuse.
+    Of more than ``most`` objects, one more than ``most`` is returned, so that the caller can refuse the list.
     """
     if isinstance(value, (list, tuple)):
         value = (
@@ -425,18 +426,18 @@ JSONObject = Annotated[
 
 
 def command_error(error: ValidationError) -> CommandError:
-    """Return a validation failure in Bedrock's words: ``402 Missing name``, ``402 Malformed jobID``."""
+    """Return the first fault that a validation found, in Bedrock's words: ``402 Missing name``."""
     return _refusal(error.errors(include_url=False, include_input=False)[0])
 
 
 def command_errors(error: ValidationError) -> list[tuple[str, CommandError]]:
-    """Return every fault of a validation as the parameter's wire name and the error in Bedrock's words."""
+    """Return every fault that a validation found: the wire name of the parameter, and the error for it."""
     errors = error.errors(include_url=False, include_input=False)
     return [(str(each["loc"][0]) if each["loc"] else "", _refusal(each)) for each in errors]
 
 
 def invalid_command(error: ValidationError, command_class: type[BaseModel]) -> InvalidCommand:
-    """Return a validation failure of a Python call: all faults, by the arguments' Python names."""
+    """Return the error for a Python call with invalid arguments: it has all faults, by Python names."""
     names = {wire_name(name): name for name in command_class.model_fields}
     problems = []
     for each in error.errors(include_url=False, include_input=False):

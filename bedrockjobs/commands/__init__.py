@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 _FIRST = ("take", "runs")
-"""Modules whose commands are displayed first within their group; those of other modules follow in
+"""Modules whose commands are displayed first within their group. Commands of the other modules follow, in
 alphabetical order of the modules."""
 
 

@@ -20,7 +20,7 @@ NO_TOKEN = Refusal(404, "No such token", "No token has this name.")
 
 
 def _roles(value: Any) -> list[str]:
-    """Return the roles in order, without those that another one includes."""
+    """Return the roles in the order of ``ROLES``, without those that another given role includes."""
     roles = listed(value, "a comma list of roles")
     if not roles or any(role not in ROLES for role in roles):
         raise refused("Malformed roles", f"one or more of {', '.join(ROLES)}")
@@ -31,7 +31,7 @@ def _roles(value: Any) -> list[str]:
 
 
 def _names(value: Any) -> list[str]:
-    """Parse a JSON list, or a comma list, of patterns; an empty one stands for all names."""
+    """Parse a JSON list, or a comma list, of patterns; an empty list stands for all names."""
     patterns = listed(value, "a JSON array of name patterns") if value else []
     if not all(isinstance(item, str) and 0 < len(item) <= GLOB_CHARS_MAX for item in patterns):
         raise refused("Malformed names", f"name patterns of 1 to {GLOB_CHARS_MAX} characters")

@@ -22,7 +22,7 @@ from bedrockjobs.base.vocabulary import differ_by_typo
 from bedrockjobs.base.wire import Escaped, Spliced, Whole, Wire, command_error, invalid_command, wire_name
 
 ORDINARY_HEADERS = frozenset({"accept", "host"})
-"""Headers that resemble a misspelled parameter but are ordinary headers of HTTP."""
+"""HTTP headers that resemble a misspelled parameter of the raw protocol but are not one."""
 
 Where = Literal["writer", "reader", "presence", "at once"]
 Role = Literal["read", "produce", "work", "operate", "admin"]
@@ -33,7 +33,7 @@ _PUT_FIELDS, _PUT_SET, _PUT_EXTRA, _PUT_PRIVATE = (
     BaseModel.__dict__[slot].__set__
     for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 )
-"""Setters for the complete state of a pydantic model: see ``BaseModel.__slots__``."""
+"""Setters for the complete state of a pydantic model, one for each slot of ``BaseModel.__slots__``."""
 
 
 class Refusal(NamedTuple):
@@ -64,21 +64,21 @@ class Paging(NamedTuple):
 class Scoping(NamedTuple):
     """The fields of a command that name jobs, to which a token's scope applies.
 
-    ``jobs.name`` means the field ``name`` of each object in the list ``jobs``. Commands that read or take
-    jobs need no such fields: their queries are filtered by scope.
+    ``jobs.name`` means the field ``name`` of each object in the list ``jobs``. A command that reads or takes
+    jobs needs no such fields, since its queries are filtered by scope.
     """
 
     names: tuple[str, ...] = ()
-    """Names of jobs; refused if out of scope."""
+    """Fields with names of jobs; the command is refused if one of the names is out of scope."""
     patterns: tuple[str, ...] = ()
-    """Patterns; refused unless contained in the scope."""
+    """Fields with patterns; the command is refused unless all names that match them are in scope."""
     lookups: tuple[str, ...] = ()
-    """Names by which jobs are found; a job out of scope is treated as nonexistent, as with jobIDs and
-    runIDs."""
+    """Fields with names by which jobs are found. A job out of scope is treated as nonexistent, as it is if
+    found by jobID or runID."""
     jobs: tuple[str, ...] = ()
-    """jobIDs; a job out of scope is treated as nonexistent."""
+    """Fields with jobIDs; a job out of scope is treated as nonexistent."""
     runs: tuple[str, ...] = ()
-    """runIDs; the run of a job out of scope is treated as nonexistent."""
+    """Fields with runIDs; the run of a job out of scope is treated as nonexistent."""
 
 
 def _is_spliced(annotation: Any) -> bool:
@@ -99,13 +99,13 @@ class Parameters(Wire):
     model_config = ConfigDict(extra="forbid")
 
     wire_names: ClassVar[dict[str, str]] = {}
-    """The wire name of each parameter, by the same name in lower case."""
+    """The wire name of each parameter, with its lower-case form as the key."""
     spliced: ClassVar[frozenset[str]] = frozenset()
     """The parameters (wire names) whose JSON is kept as text."""
     emptied: ClassVar[frozenset[str]] = frozenset()
-    """The fields that an empty text clears: each then counts as given, with the value None."""
+    """The fields that an empty text clears: such a field counts as given, with the value None."""
     refusals: ClassVar[Sequence[Refusal]] = ()
-    """Refusals specific to these parameters; those of base classes are inherited, see ``all_refusals``."""
+    """Refusals specific to these parameters; ``all_refusals`` adds those of base classes."""
 
     if not TYPE_CHECKING:  # type checkers derive it from the fields
 
@@ -236,43 +236,43 @@ class Command(Parameters, Generic[R_co]):
     group: ClassVar[Group] = "jobs"
     """The heading under which the command is listed."""
     order: ClassVar[int] = 0
-    """The command's place under the heading: lower ones first, equal ones in the order of definition."""
+    """The command's place under the heading: lower numbers come first, equal numbers in the order of
+    definition."""
     where: ClassVar[Where] = "writer"
-    """Where the command runs: in the writer's transaction, on a read-only connection, in the worker registry,
-    or at once in the server itself. Its handler gets the Context, the Views, or (for the last two) the
-    Service."""
+    """Where the command runs: ``writer``, in the writer's transaction; ``reader``, on a read-only connection;
+    ``presence``, in the worker registry; ``at once``, in the server itself. Its handler gets the Context, the
+    Views, or for the last two the Service."""
     reads: ClassVar[bool] = False
-    """Whether the command changes nothing, so that GET is allowed too. Implied by ``reader`` and ``at
-    once``."""
+    """Whether the command changes nothing, so that HTTP also allows GET. Implied by ``where`` being
+    ``reader`` or ``at once``."""
     by_id: ClassVar[bool] = False
-    """Whether the command only reads rows by the IDs that it gives, so that it need not wait for the
-    writer."""
+    """Whether the command only reads rows whose IDs it gives, so that it need not wait for the writer."""
     role: ClassVar[Role] = "admin"
     """The role that a token needs for the command: to read, to create jobs, to run them, to operate the
-    server, or to do everything. Commands that only read imply ``read``."""
+    server, or to do everything. For a command that only reads, the default is ``read``."""
     scoping: ClassVar[Scoping | None] = None
-    """How a token's scope limits the command; None: tokens with a scope may not send it."""
+    """How a token's scope limits the command; if None, a token with a scope may not send the command."""
     open: ClassVar[bool] = False
     """Whether the command needs no token."""
     signed: ClassVar[bool] = False
-    """Whether sender and address are recorded. Implied by a command that changes something and needs
-    ``operate`` or ``admin``."""
+    """Whether the sender and its address are recorded. Implied if the command changes something and its role
+    is ``operate`` or ``admin``."""
     repeatable: ClassVar[bool] = False
     """Whether a client that lost the reply may safely send the command again. Implied by ``reads``."""
     waits: ClassVar[bool] = False
     """Whether the command waits if it is sent with `Connection: wait`."""
     paging: ClassVar[Paging | None] = None
-    """The paging of the reply, if that is a list in pages."""
+    """The paging of the reply, if the reply is a list in pages."""
     all_or_nothing: ClassVar[bool] = False
     """Whether the handler may write before it refuses, so that it runs inside a savepoint."""
     is_cached: ClassVar[bool] = False
-    """Whether clients repeat the command unchanged, so that caching it parsed pays off."""
+    """Whether clients send the same request repeatedly, so that it pays off to cache the parsed command."""
     asks: ClassVar[bool] = False
     """Whether the command requests jobs by names; ``names_asked`` returns the number of names."""
     tagged: ClassVar[bool] = False
     """Whether the HTTP reply has an ETag."""
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """HTTP headers that may carry a parameter: the wire name of the parameter by header."""
+    """HTTP headers that may carry a parameter, each with the wire name of the parameter."""
     abstract: ClassVar[bool] = False
     """Whether the class is only a base class and no command; subclasses do not inherit this."""
 

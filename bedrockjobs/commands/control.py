@@ -278,7 +278,7 @@ class AdvanceClock(Command[AdvanceReply]):
 
 
 PING_OUTPUT_CHARS_MAX = 100_000
-"""Maximum characters of output in one ping: the end of a log, which shows why it failed."""
+"""Maximum length of the output in one ping, in characters: the end of a log shows why the work failed."""
 
 PingEvent = Literal["start", "success", "fail"]
 

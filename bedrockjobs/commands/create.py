@@ -76,7 +76,7 @@ def _rules(schema: dict[str, Any]) -> None:
 
 
 def _kinds() -> list[dict[str, Any]]:
-    """Return what each kind of job must leave out. Few kinds are used, since validators try each of them."""
+    """Return what each kind of job must leave out. There are few kinds, since validators try each of them."""
     empty: dict[str, tuple[Any, ...]] = {
         "repeat": ("",),
         "retryAfter": ("",),
@@ -107,7 +107,8 @@ def _kinds() -> list[dict[str, Any]]:
 class OwnKey(str):
     """An idempotency key with its owner, so that equal keys of two owners do not collide.
 
-    Keys sent by clients have no control characters, so that no client can send another owner's stored key.
+    Keys from clients have no control characters, and stored keys do: so no client can send another owner's
+    key.
     """
 
     __slots__ = ("before",)
@@ -124,7 +125,8 @@ class OwnKey(str):
 
 
 UNIQUE_KEY_PREFIX = "\x1funique\x1f"
-"""Prefix of stored unique keys; in place of ``unique``, an idempotency key has a run's number or nothing."""
+"""Prefix of stored unique keys. No idempotency key has it: there, a runID or nothing takes the place of
+``unique``."""
 
 UNIQUE_UNTIL = ("finished", "started")
 """Events that release a unique key, as alternatives to a duration."""

@@ -186,7 +186,7 @@ class FinishResult(Reply):
 
 
 class FinishResults(Reply):
-    """The result of each job, in the order of the request; with `thenGet` the next jobs, or none."""
+    """The result of each job, in the order of the request; with `thenGet` also the next jobs, if any."""
 
     results: list[FinishResult]
     jobs: list[JobReply] | None = None

@@ -42,7 +42,7 @@ def _some_limit(schema: dict[str, Any]) -> None:
 
 
 class Rate(NamedTuple):
-    """How many starts there may be in a period."""
+    """How many starts are allowed in a period."""
 
     starts: int
     period_s: float
@@ -53,7 +53,7 @@ class Rate(NamedTuple):
 
 
 def rate_of(text: str) -> Rate:
-    """Parse a rate like ``100/1m``; raises ValueError with what is expected."""
+    """Parse a rate like ``100/1m``; raises ValueError, whose message says what is expected."""
     match = re.fullmatch(r" *([0-9]{1,9}) */ *([^/]+)", text, re.ASCII)
     seconds = seconds_of(match[2]) if match else None
     if match is None or seconds is None:
@@ -69,7 +69,7 @@ def rate_of(text: str) -> Rate:
 
 
 def _rate(value: Any) -> str:
-    """Return a rate in the form in which it is shown, such as ``100/1m``; empty if there is none."""
+    """Return a rate in its usual form, such as ``100/1m``; empty if the value is an empty text."""
     if not isinstance(value, str):
         raise PydanticCustomError("expected", "starts by a duration, like 100/1m")
     try:

@@ -98,7 +98,7 @@ def _lock(value: Any) -> str | bool:
 
 
 def _concurrency_key(value: Any) -> Any:
-    """Accept the values that the name of a lock may have: locks and concurrency keys share their names."""
+    """Accept what a lock's name may be, since locks and concurrency keys share one set of names."""
     if isinstance(value, str) and len(value) <= NAME_CHARS_MAX and (value.isprintable() or not value):
         return value
     raise PydanticCustomError("expected", f"at most {NAME_CHARS_MAX} printable characters")
@@ -170,7 +170,7 @@ ConcurrencyKey = Annotated[
 
 
 class URLShape:
-    """Adds to the schema that a URL alone is allowed."""
+    """Adds to the schema of an HTTP request that a URL alone is allowed."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a request's value; for replies, pydantic's own."""
@@ -196,7 +196,7 @@ NOT_WITH_PINGS = (
     "overlap",
     "catchup",
 )
-"""Options that have no effect on a schedule with ``expect``, whose work is done elsewhere."""
+"""Options that a schedule with ``expect`` cannot have, because its work is done elsewhere."""
 
 
 def one_command(schema: dict[str, Any]) -> None:
@@ -402,7 +402,7 @@ class JobOptions(Parameters):
 
 
 def answered_type(annotation: Any) -> Any:
-    """Return the type of an option in a reply, without choices and limits, which are not validated again."""
+    """Return the type of an option in a reply, without choices and limits, as replies are not validated."""
     if get_origin(annotation) is Annotated:
         return answered_type(get_args(annotation)[0])
     if get_origin(annotation) is Literal:

@@ -35,20 +35,21 @@ RULES_PER_SYNC_MAX = 100
 """Maximum number of rules of one source: as many as may exist in total."""
 
 KINDS_MAX = 20
-"""Maximum number of kinds of events in one rule: about as many as exist."""
+"""Maximum number of kinds of events in one rule: most rules name a few."""
 
 OVER_DEFAULT, OLDER_S_DEFAULT = 1_000, 300
-"""Default thresholds: the number of ready jobs that is a backlog, and the seconds until a ready job is
-late."""
+"""Default thresholds: the number of ready jobs above which there is a backlog, and the seconds after which a
+ready job is late."""
 
 TO_CHARS_MAX = 2_048
-"""Maximum characters of an address: as long as most programs allow."""
+"""Maximum length of an address in characters: as long as most programs allow for a URL."""
 
 VARIABLE = r"\$\{BEDROCKJOBS_NOTIFY_[A-Z0-9_]{1,60}\}"
-"""Reference to a server's environment variable with a secret, whose value is never stored or shown."""
+"""Reference to an environment variable of the server that holds a secret; the secret is never stored or
+shown."""
 
 COMMAND = r"command:[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-"""Reference to a program in the server's folder for them; the pattern excludes paths."""
+"""Reference to a program in the folder ``notify_commands`` of the server; the pattern excludes paths."""
 
 _ADDRESS = re.compile(rf"https?://[!-~]+|mailto:[^@\s,]+@[^@\s,]+(,[^@\s,]+@[^@\s,]+)*|{COMMAND}|{VARIABLE}")
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)(?: (\S{1,60}))?", re.ASCII)
@@ -277,7 +278,7 @@ def _rules(value: Any) -> list[dict[str, Any]]:
 
 
 class RulesShape:
-    """Adds to the schema that a rule of a file has no other parameters, and that no rule occurs twice."""
+    """Adds to the schema that a rule has no other parameters, and that no rule occurs twice."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Return the schema of a request's value; for replies, pydantic's own."""
@@ -376,8 +377,8 @@ class MuteRule(Command[Empty]):
 
 
 CONDITIONS_MAX = 100
-"""Maximum number of job names per kind of condition that a rule tracks; conditions of further names are
-reported when the tracked ones have ended."""
+"""Maximum number of job names for which a rule tracks one kind of condition. For further names the condition
+is reported when that of a tracked name has ended."""
 
 
 def _conditions(value: Any) -> dict[str, dict[str, str]]:

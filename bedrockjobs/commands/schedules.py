@@ -275,7 +275,8 @@ class SyncReply(Reply):
 
 
 SYNC_PROBLEMS_MAX = 100
-"""Maximum number of problems reported by one dry run of a sync: more than people fix before trying again."""
+"""Maximum number of problems that one dry run of a sync reports: more than people fix before they try
+again."""
 
 DRY_RUN = f"Only report the difference, and up to {SYNC_PROBLEMS_MAX} problems at once."
 

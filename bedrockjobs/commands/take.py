@@ -51,7 +51,7 @@ def _pattern_length(value: Any) -> Any:
 
 
 def _names_length(value: Any) -> Any:
-    """Check a pattern, a comma list of names, or one name; it may be longer than a job's name can be."""
+    """Check a pattern, a comma list of names, or one name; a name may be longer than that of any job."""
     if not isinstance(value, str) or ("," not in value and not is_plain(value)):
         return _pattern_length(value)
     if len(value) > PATTERN_CHARS_MAX:
@@ -62,7 +62,7 @@ def _names_length(value: Any) -> Any:
 
 
 def _count(value: int) -> int:
-    """Treat anything below one as one, as Bedrock does."""
+    """Treat any number below one as one, as Bedrock does."""
     return max(value, 1)
 
 

@@ -54,7 +54,7 @@ NOT_IN_WORKFLOWS = (
     "hosts",
     "expect",
 )
-"""Attributes of CreateJob that a job of a workflow cannot have."""
+"""Attributes of CreateJob that a job of a workflow must not have."""
 
 
 def _refs(value: Any) -> list[str]:

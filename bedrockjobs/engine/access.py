@@ -1,8 +1,8 @@
 """Authentication: tokens, sessions of the pages and invalid tokens, as one server knows them.
 
-This cache of the tables ``tokens`` and ``logins`` is updated by each commit that changes them, including
-changes by other servers and by break-glass access, so it never queries the database. It belongs to the event
-loop.
+This cache of the tables ``tokens`` and ``logins`` never queries the database: each commit that changes one of
+the tables updates the cache, also if another server or break-glass access made the change. It is used on the
+event loop only.
 """
 
 from __future__ import annotations
@@ -34,28 +34,30 @@ from bedrockjobs.engine.unit import Outcome
 from bedrockjobs.job.rows import LoginRow, TokenRow
 
 WRONG_A_SECOND_MAX = 10
-"""Maximum number of wrong tokens per address and second; more are refused with 429, and the connection is
+"""Maximum number of wrong tokens per address and second. Any more are refused with 429, and the connection is
 closed."""
 
 ADDRESSES_MAX = 10_000
-"""Maximum number of addresses with a count of wrong tokens; when it is reached, all counts start again."""
+"""Maximum number of addresses for which wrong tokens are counted; when it is reached, all counts start again
+from zero."""
 
 USED_NOTED_EVERY_S = 60.0
 """Minimum number of seconds between two writes that record the use of a token."""
 
 ADDRESSES_PER_GRANT_MAX = 1_000
-"""Maximum number of addresses cached per token, so that not every use is written; when it is reached, the
-cache is cleared."""
+"""Maximum number of addresses cached per token, so that a use from a known address is written only once in
+USED_NOTED_EVERY_S; when it is reached, the cache of the token is cleared."""
 
 NEVER_USED = Permission("", "", digest="0" * 64)
 """A permission that no token has. Unknown tokens are compared with it, so that their check takes as long as
 for a valid token."""
 
 PROXIED_MAX = 1_000
-"""Maximum number of cached users of the proxy; when it is reached, the cache is cleared."""
+"""Maximum number of users of a trusted proxy whose permissions are cached; when it is reached, the cache is
+cleared."""
 
 LOCAL = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", "unix", ""})
-"""Addresses of clients on this machine, in their most frequent forms; a shortcut of ``is_local``."""
+"""Addresses of clients on this machine, in their most frequent forms, which ``is_local`` need not parse."""
 
 UNIX = "unix"
 """The address of clients on the unix socket."""
@@ -78,7 +80,8 @@ class Access:
         self._by_name: dict[str, Permission] = {}
         self._logins: dict[str, Permission] = {}
         self._login_places: dict[str, str] = {}
-        """The networks from which sessions of the pages were started, as far as this server knows."""
+        """The network from which each session of the pages was started, by digest; without the sessions that
+        other servers started."""
         self._unix = Permission("", settings.unix_role) if settings.unix_role else None
         self._proxy_role, self._proxies_name = settings.proxy_role, bool(settings.proxy_user_header)
         self._proxied: dict[str, Permission] = {}
@@ -218,7 +221,7 @@ class Access:
     def goes_on(self, caller: Principal) -> bool:
         """Return True, and record the use, if the principal has a token that is still valid.
 
-        A run token or a client without a token does not count.
+        For a run token or a client without a token, it returns False.
         """
         if not caller.grant.digest or caller.run is not None or not self._counts(caller.grant):
             return False
@@ -267,7 +270,7 @@ class Access:
     def _needless_login(self, token: str, place: str) -> str:
         """Return the session to end if a token has too many: the oldest from the busiest network.
 
-        Repeated logins from one ``place`` therefore end only sessions from the same place.
+        Repeated logins from one network (``place``) therefore end only sessions from that network.
         """
         if len(self._login_places) >= ADDRESSES_MAX:
             kept = self._login_places.keys() & self._logins.keys()
@@ -325,7 +328,7 @@ class Access:
 
 
 def _grant(row: TokenRow, before: Permission | None) -> Permission:
-    """Return the permission of a token row: the object ``before`` if it would be the same."""
+    """Return the permission of a token row: the object ``before`` itself if nothing has changed."""
     names: list[str] = jsontext.parse(row.names)
     found = Permission(
         row.name, row.role, names, no_data=bool(row.no_data), expires=row.expires, digest=row.digest

@@ -129,9 +129,10 @@ def _with_repeating(
 def _put_off(
     context: Context, command: Command[Any], answer: Answer, found: list[Job]
 ) -> Iterator[tuple[Job, Job]]:
-    """Yield repeating jobs that now wait for a child beyond their next run, each with that child.
+    """Yield each repeating job that has to wait for a child beyond its next run, with that child.
 
-    The command has created the child, or postponed it: ``found`` holds the jobs before the command.
+    The command has created the child or postponed it; ``found`` holds the jobs as they were before the
+    command.
     """
     before = {job.job_id: job.next_run for job in found if job.parent_job_id}
     job_ids = list(before)
@@ -152,8 +153,9 @@ def _put_off(
 def watched_jobs(caller: Principal, command: Command[Any]) -> list[int]:
     """Return the ids of jobs whose repetition the command may change, other than by ending a run as usual.
 
-    A repeating job waits for its children, so children count too; for a new child, its parent is returned.
-    Commands of operators are audited anyway, except for the result data of runs.
+    Children count too, since a repeating job waits for its children; for a new child, the ID of its parent is
+    returned. Of the commands of operators, only those with result data of runs matter here, since all others
+    are audited anyway.
     """
     kind = type(command)  # quicker than isinstance, which pydantic makes slow
     of_operator = "operate" in caller.grant.roles

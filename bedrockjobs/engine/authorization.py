@@ -30,7 +30,7 @@ WORDS = (
 
 
 def check(run: RunOfToken, command: Command[Any], roles: frozenset[str]) -> None:
-    """Raise Forbidden unless the command concerns this run; ``roles`` are those of the worker's token.
+    """Raise Forbidden unless the command concerns this run; ``roles`` are the roles of the worker's token.
 
     A worker without the role produce must not create jobs with a command of its choice by using a run token.
     Children without a command of their own only run what workers for that name run anyway.
@@ -92,10 +92,10 @@ PERHAPS_BY_PROXY = (
     " first token on the server's machine with bedrockjobs token create NAME --role admin, or with --database"
     " FILE"
 )
-"""Why the first token cannot be created through a proxy."""
+"""The error text for a CreateToken of the first token that may have come through a proxy."""
 
 SIGNED = frozenset(kind for kind in c.ALL if "by" in kind.model_fields)
-"""Commands that record who sent them."""
+"""Commands with a parameter ``by``, which records who sent them."""
 
 
 def admit(caller: Principal, command: C) -> C:
@@ -260,4 +260,4 @@ _TAKES: dict[type[Command[Any]], Callable[[Any, Scope], Command[Any]]] = {
     c.FinishJobs: _scoped_then_get,
     c.Heartbeat: _scoped_heartbeat,
 }
-"""Functions that limit the names and patterns in a command to a scope, by command."""
+"""For each command that takes jobs: the function that limits its names and patterns to a scope."""

@@ -57,7 +57,7 @@ blocked."""
 
 
 def unanswered(request: TakeRequest) -> Outcome:
-    """Return the reply to a take whose search did not finish."""
+    """Return the reply to a take whose search of very many names did not finish in time."""
     if request.after_end:
         return take.nothing(request)
     return Unavailable("Still searching", "name: very many names have to be searched; try again")
@@ -73,7 +73,7 @@ class PendingCommit:
     left: Sequence[Submission] = ()
     """Commands that have to go into the next transaction."""
     wrote = False
-    """Whether anything has to be written to the disk."""
+    """Whether the transaction has anything to write to the disk."""
     heard = 0
     """The number of events that ``new_events`` has returned."""
 
@@ -121,7 +121,7 @@ class Batch:
         """Whether a GetJob may wait; false while the server stops."""
 
     def plans(self, submissions: Iterable[Submission]) -> Iterable[AccessPlan]:
-        """Return the access plans of the commands, and of the waiters for the jobs they create."""
+        """Return the access plans of the commands, and one for the waiters that their new jobs may serve."""
         plans = (plan_of(one.command) for one in submissions if one.command is not None)
         if not (self._engine.shared and self._waiting.count):
             return plans
@@ -138,9 +138,10 @@ class Batch:
     ) -> PendingCommit:
         """Execute commands in the open transaction; raise if the whole transaction must be rolled back.
 
-        If they wrote something, ``more`` is called with their number and returns more commands for the
-        same commit, until it returns none. These are added to ``submissions``. Commands left for later are
-        removed from it: those after the size limit of replies, and takes to be retried.
+        If the commands wrote something, ``more`` is called with their number, and returns further commands
+        for the same commit, which are added to ``submissions``. This is repeated until ``more`` returns none.
+        Commands that have to go into a later transaction are removed from ``submissions``: takes to be
+        retried, and all commands after the replies have reached their size limit.
         """
         maintenance = self._maintenance
         context = Context(
@@ -198,7 +199,7 @@ class Batch:
         return work
 
     def _do_all(self, work: PendingCommit, submissions: list[Submission]) -> None:
-        """Execute commands in order; once the replies exceed the size limit, leave the rest."""
+        """Execute commands in order; when the replies exceed the size limit, leave the remaining commands."""
         waiting, context, outcomes = self._waiting, work.context, work.outcomes
         news, events = context.unit.news, context.events
         special, size = work.careful or self._engine.tight, work.answer_bytes
@@ -315,7 +316,7 @@ class Batch:
     # --- serving waiters ---------------------------------------------------------------------------------
 
     def _regroup(self, open_unit: Unit) -> None:
-        """Update the waiters with the drained workers and the workers that have jobs of their own."""
+        """Update the groups of waiters by which workers are drained, and which have jobs bound to them."""
         self._waiting.regroup(open_unit.records.drains(), open_unit.workers_with_own_jobs())
 
     def _serve_ready(self, work: PendingCommit) -> None:
@@ -378,8 +379,8 @@ class Batch:
     ) -> None:
         """Serve the longest-waiting waiters of some groups until no group finds a job.
 
-        If they are served because a limit has free slots, its pattern is ``freed``: stop as soon as these
-        slots are used.
+        If the groups are served because a limit has free slots, ``freed`` is the pattern of the limit, and
+        serving stops as soon as the slots are used.
         """
         queue = [(group.oldest().seq, group) for group in groups]
         heapify(queue)

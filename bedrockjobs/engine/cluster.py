@@ -1,7 +1,8 @@
 """Cluster membership: a server's exchanges and notifications with the other servers of its database.
 
-Connection problems never block clients: a failed exchange is retried a second later, and the fallback poll
-finds what a lost notification would have reported.
+In an exchange, a server writes its changes to the database and reads the state of all servers. Connection
+problems never block clients: a failed exchange is retried a second later, and the fallback poll finds what a
+lost notification would have reported.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ EXCHANGE_EVERY_S = 1.0
 """Seconds between exchanges of worker and server state; a notification reports stopped runs sooner."""
 
 NOTIFICATIONS_MERGED_S = 0.002
-"""Seconds for which notifications are collected into one, as one per commit would cost more than it gains."""
+"""Seconds for which notifications are collected into one, since a notification for each commit would cost
+more than it gains."""
 
 LEAVE_S_MAX = 1.5
 """Maximum seconds a stopping server takes to send its last changes, which normally takes milliseconds."""
@@ -95,7 +97,7 @@ class ClusterMember:
         self._exchange_soon.set()
 
     async def leave_cluster(self) -> None:
-        """Send the last changes; the last transaction records that the server has left."""
+        """Send the last changes, in an exchange that records that the server has left."""
         if self._left:
             return
         self._left = True

@@ -71,7 +71,7 @@ class CommitExecutor:
         self._given: SimpleQueue[tuple[Callable[[], None], Then] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
         self._usual_s = QUICK_COMMITS * QUICK_COMMIT_S if waits_for_disk else 0.0
-        """Moving average of recent commit times, in seconds."""
+        """Moving average of the duration of recent commits, in seconds."""
         self.start = self._thread.start
         """Start the thread."""
         self.is_alive = self._thread.is_alive
@@ -124,12 +124,13 @@ PROBE_S = 0.0002
 """Maximum seconds of a probe after which another may follow. A longer one shows that other work, such as a
 page or a large request, used that iteration of the loop; each further probe could cause the same delay."""
 WINDOW = 8
-"""Number of probes, roughly, over which their success is averaged."""
+"""Approximate number of probes over which the share of successful ones is averaged."""
 WORTH = 0.2
 """Share of successful probes above which every commit probes. It is well above break-even, as below it some
 commits still probe."""
 TRY_EVERY = 16
-"""Probe every Nth commit even if probing has not paid off recently, as more clients may have connected."""
+"""Number of commits of which one probes even if probing has not paid off recently, since more clients may
+have connected."""
 
 Arrived = Callable[[int], list[Submission]]
 """Returns queued submissions, at most the given number."""
@@ -152,10 +153,10 @@ class GroupCommitWindow:
         free."""
 
     def more(self, arrived: Arrived, count: int) -> list[Submission]:
-        """Return more commands for a transaction that has ``count``, perhaps none.
+        """Return more commands for a transaction that has ``count`` commands, perhaps none.
 
         If probing is likely to pay, yield to the loop, then return what has ``arrived``. Servers that share a
-        database do not call this, as all commands have to be known before their first round trip.
+        database do not call this, because all commands have to be known before their first round trip.
         """
         most = self._settings.batch_max
         if count >= most or not self._pays(count):
@@ -216,7 +217,7 @@ class ManyNames:
         return [one for one in arrived if not one.many]
 
     def some(self, others: int) -> list[Submission]:
-        """Remove and return the takes for the next transaction, at least one if any are queued.
+        """Remove and return the takes for the next transaction, at least one if any take is queued.
 
         ``others`` is the number of other commands in the transaction. If there are any, at most every second
         transaction gets such takes: commands that arrived during one series of takes must not wait for a

@@ -71,7 +71,7 @@ class Shutdown:
     """Waits for a dispatcher to become idle, and records the time of the shutdown."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
-        """Limit the time only if the database is shared, since another machine may never respond."""
+        """Limit the time only if the database is shared: a database on another machine may never respond."""
         self._engine = engine
         self._clock = clock
         self._limit_s = UNIT_DRAINED_S if engine.shared else None
@@ -98,7 +98,7 @@ class Shutdown:
         return True
 
     async def record_shutdown(self, do: Callable[[Callable[[], Step]], object]) -> None:
-        """Record the time of shutdown; otherwise ticks since the last write would count as missed.
+        """Record the time of shutdown, since ticks between the last write and it would else count as missed.
 
         ``do`` runs a function that may yield to the event loop, then calls the function that it returns.
         """
@@ -237,7 +237,7 @@ class Dispatcher:
             self._loop.call_soon(self._next)
 
     def _check_share(self, token: str) -> None:
-        """Raise TooMany if a token has its share of the queued commands, which are counted once a commit."""
+        """Raise TooMany if a token has queued its share of commands, which are counted once per commit."""
         if self._counted_at != self.commands:
             self._counted_at = self.commands
             self._shares.clear()
@@ -247,7 +247,7 @@ class Dispatcher:
         self._shares.add(token)
 
     def _would_wait(self) -> bool:
-        """Return whether a lookup would wait for other work of the writer; if not, its caches are fastest."""
+        """Return whether a lookup would wait for the writer, which else answers fastest, from its caches."""
         if self._gathered and not self._open:
             before = self._gathered[-1]
             return before.internal or not before.template.by_id
@@ -272,7 +272,7 @@ class Dispatcher:
             self.leave(waiter.submission)
 
     def leave(self, submission: Submission) -> None:
-        """Cancel the wait of a GetJob and answer it: 404, unless a job is already on its way to it."""
+        """Cancel the wait of a GetJob, which is answered with 404 unless it is already getting a job."""
         submission.gone = self._some_gone = True
         self.send(CancelWait(submission))
 
@@ -281,7 +281,7 @@ class Dispatcher:
         self._wake()
 
     def note_ready(self, due: Mapping[str, str] | None) -> None:
-        """Note jobs that other servers made ready, as name and nextRun; None means any job may be due."""
+        """Note jobs that other servers made ready, as nextRun by name; None means that any job may be due."""
         if not self._waiting:
             return
         if due is None:
@@ -563,7 +563,7 @@ class Dispatcher:
         self._next()
 
     def _answer_overdue(self) -> None:
-        """Answer waiters whose time is up; called after each commit too, as a busy server never rests."""
+        """Answer waiters whose time is up; also called after each commit, since a busy server never rests."""
         if self._waiting:
             self._answer(self._waiting.overdue(self._clock.monotonic()))
 

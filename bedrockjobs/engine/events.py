@@ -22,7 +22,7 @@ EventLogged = EventRow
 
 
 class JobsCreated(NamedTuple):
-    """Jobs that a CreateJob or CreateJobs returned, including those that already existed."""
+    """Jobs that CreateJob or CreateJobs returned, including jobs that already existed."""
 
     names: list[str]
 
@@ -188,7 +188,7 @@ class RunKeyKnown(NamedTuple):
 
 
 class RoomForRuns(NamedTuple):
-    """A concurrency limit has free slots again."""
+    """A limit of runs or of starts has free slots again."""
 
     pattern: str
 

@@ -19,7 +19,7 @@ Submit = Callable[[TakeIn, Callable[[Outcome], bool]], Submission]
 
 
 class Inbox:
-    """Reads the inbox of a database, and has its jobs created until it is empty.
+    """Reads the inbox of a database, and has its jobs created until the inbox is empty.
 
     All servers of a database do this at the same time; each skips the rows that another one has locked.
     """
@@ -32,12 +32,12 @@ class Inbox:
         self._later: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look into the inbox."""
+        """Begin to read the inbox."""
         self._closed = False
         self.soon()
 
     def soon(self) -> None:
-        """Look into the inbox soon, if it was started."""
+        """Read the inbox soon, unless the object is not started or closed."""
         self._wanted = not self._closed
         if self._wanted and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -64,7 +64,7 @@ class Inbox:
                 log.warning("jobs wait in the inbox: %s", error)
 
     async def _take_in(self, rows: Sequence[InboxRow]) -> bool:
-        """Take rows in together; if that fails, one by one, so that one row does not hold up the others.
+        """Take in all rows together; if that fails, one by one, so that one row does not hold up the others.
 
         Return whether to read the inbox again immediately.
         """

@@ -57,7 +57,7 @@ class Lookups:
         self._again_at = 0.0
 
     def __bool__(self) -> bool:
-        """Return whether any lookup is queued or being executed."""
+        """Return whether a lookup is queued or in progress."""
         return self._under_way
 
     def accept(self, submission: Submission) -> bool:

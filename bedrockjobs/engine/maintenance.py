@@ -87,9 +87,9 @@ class Done:
     ahead_s: float | None = None
     """How far the date is ahead of the monotonic clock, if the clock was set."""
     set_back: tuple[str, list[int]] | None = None
-    """The time before the clock was set back, and the jobs to plan again."""
+    """The time that the clock showed before it was set back, and the jobs to plan again."""
     planned: int = 0
-    """How many of the jobs that were to be planned again have been."""
+    """How many of the jobs to plan again have been planned again."""
 
 
 class Maintenance:
@@ -132,7 +132,8 @@ class Maintenance:
         """Whether more is overdue than one transaction handles."""
         self._ahead_s = clock.ahead_s()
         self._before, self._to_plan = "", list[int]()
-        """The time before the clock was set back, and the jobs that are still to be planned again."""
+        """The time that the clock showed before it was set back, and the jobs that are still to be planned
+        again."""
 
     # --- when maintenance is due -------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Maintenance:
         return (self._rules_at - today).total_seconds()
 
     def _clock_moved_s(self) -> float:
-        """Return by how many seconds the clock was set since the last report, or 0 if by very little."""
+        """Return by how many seconds the clock was set since the last report; 0 if less than ``JUMP_S``."""
         moved = self._clock.ahead_s() - self._ahead_s
         if abs(moved) >= JUMP_S:
             return moved
@@ -320,7 +321,7 @@ class Maintenance:
             self._failures.pop(key, None)
 
     def _start(self, context: Context) -> None:
-        """Give open runs a new lease, publish the stored state, and handle ticks missed since."""
+        """Give open runs a new lease, publish the stored state, and handle ticks missed before the start."""
         context.note("server started")
         for run_id, job_id, worker, lease_s, stop in context.unit.records.open_runs():
             context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))

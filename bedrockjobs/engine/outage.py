@@ -21,8 +21,8 @@ BUSY_POLL_S = 0.02
 """Seconds between two attempts to begin while another process holds the database lock."""
 
 TROUBLE_S = 10.0
-"""Seconds for which a failed transaction counts as trouble unless a later write succeeds, so that a server
-without further writes does not stay unready."""
+"""Seconds for which a failed transaction counts as trouble, unless a write succeeds earlier. A server without
+further writes is thus ready again after this time."""
 
 
 def _text_of(error: Exception) -> str:
@@ -40,8 +40,8 @@ class Health:
         self._until = 0.0
         self._look_from = 0.0
         self.hold: str | None = None
-        """The message shown while the queue is quarantined after a restore, during which commands still work.
-        None: not read yet."""
+        """The message shown while the queue is quarantined after a restore, during which commands still work;
+        empty if it is not quarantined, None until this is read."""
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
@@ -92,7 +92,7 @@ class Health:
 log = logging.getLogger(__name__)
 
 Step = Callable[[], object]
-"""A function to be called after a piece of work, which the work returns."""
+"""A function that a piece of work returns, to be called after it."""
 
 
 class Outage:

@@ -30,7 +30,7 @@ class OutputCompactor:
         self._unpacked: dict[int, int] = {}
         """Bytes of unpacked output of each open run."""
         self._due: dict[int, bool] = {}
-        """Runs to pack in order, and whether each has ended."""
+        """Runs to pack, in order, each with whether the run has ended."""
         self._task: asyncio.Task[None] | None = None
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
@@ -81,7 +81,7 @@ class OutputCompactor:
                 log.warning("the output of run %d could not be packed: %s", run_id, error)
 
     async def _pack(self, run_id: int, *, ended: bool) -> None:
-        """Pack the output of a run; while it is open, a rest below the size of a chunk stays unpacked."""
+        """Pack the output of a run; unless it has ended, a rest below the size of a chunk stays unpacked."""
         done = await self._done(PackOutput(run_id=run_id, loose=[]))
         while some := _next_chunks(done.loose, ended=ended):
             packed = await asyncio.to_thread(joined, some)

@@ -105,7 +105,7 @@ _EXCEPTION = re.compile(
 
 
 def error_kind(error: str) -> str:
-    """Return the kind of an error, without any text printed by the command."""
+    """Return the kind of an error, without any text that the job's command printed."""
     lines = [line for line in error.splitlines() if line.strip()]
     if not lines:
         return ""
@@ -129,16 +129,16 @@ _PRINTED = frozenset({"failed", "timeout", "handed back"})
 """Kinds of events whose detail is an error as its worker reported it."""
 
 _KIND, _DETAIL = 2, 7
-"""Positions of kind and detail in an event row of EventReply."""
+"""Positions of the kind and the detail in a row that has the columns of EventReply."""
 
 
 def event_as_unseen(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return an event row of EventReply without text printed by the command."""
+    """Return an event row with the columns of EventReply, without text that a command printed."""
     return (*row[:_DETAIL], printed_detail(row[_KIND], row[_DETAIL]), *row[_DETAIL + 1 :])
 
 
 def printed_detail(kind: str, detail: str) -> str:
-    """Return the detail of an event without text printed by the command."""
+    """Return the detail of an event without text that a job's command printed."""
     return error_kind(detail) if kind in _PRINTED else detail
 
 
@@ -171,7 +171,7 @@ def render_with_state(row: Job, also: dict[str, str] | None = None) -> str:
 
 
 def render_kept(run: RunRow, run_input: RunGiven, also: dict[str, str]) -> str:
-    """Return an ended job, stored only as a run, as QueryJob shows it, with the members ``also``."""
+    """Return an ended job of which only a run is stored, as QueryJob shows it, with the members ``also``."""
     row = Job(
         run.created,
         run.job_id,

@@ -43,7 +43,7 @@ RETRY_S = 0.00025
 pauses would all fail within milliseconds, while the server that locked a job may get no CPU for longer."""
 
 RETRY_S_MAX = 0.25
-"""Maximum pause in seconds: short compared with the time for which the jobs have been locked by then."""
+"""Maximum pause in seconds: little compared with the time for which the jobs have been locked by then."""
 
 
 class Submission:
@@ -53,11 +53,12 @@ class Submission:
     internal = False
     """Whether it is work of the server itself, without a command."""
     prepared: Prepared | None = None
-    """The prepared request that it shares with similar ones, if it is cached."""
+    """The prepared request that this submission shares with similar ones; None if the request is not
+    cached."""
     value: Any = None
-    """The value of the field in which it differs from them (its open field)."""
+    """The value of the prepared request's open field, in which this submission differs from similar ones."""
     caller: Principal | None = None
-    """The principal, if the command depends on it."""
+    """The principal that sent the command, if its execution depends on that."""
     by = ""
     """The name of the client's token; empty without one."""
     waiter: Waiter | None = None
@@ -67,9 +68,10 @@ class Submission:
     """Whether its client awaits no earlier reply and has sent nothing after it, so that a read may overtake
     the commands of others."""
     overtakes = False
-    """Whether it is read beside the writer's transactions; its client's later commands wait for the reply."""
+    """Whether it is read outside of the writer's transactions; later commands of its client wait for the
+    reply."""
     tries = 0
-    """Number of failed attempts."""
+    """Number of attempts that failed so far."""
     paused_s = 0.0
     """Sum of the pauses between the attempts, in seconds."""
     many = 0
@@ -109,7 +111,7 @@ class Submission:
 
     @property
     def matters(self) -> bool:
-        """Return True if it must be executed even if its client is gone; reads need not."""
+        """Return True if the command must be executed even if its client is gone, as all but reads must."""
         return self.command is None or not self.command.reads
 
 
@@ -138,7 +140,7 @@ class DelayedTakes:
         self._some: dict[Submission, asyncio.TimerHandle] = {}
 
     def __bool__(self) -> bool:
-        """Return True if any take is pausing."""
+        """Return True if any take waits for its retry."""
         return bool(self._some)
 
     def add(self, some: Sequence[Submission]) -> None:

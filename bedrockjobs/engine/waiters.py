@@ -24,7 +24,7 @@ from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.peers import SharedUnit
 
 LONGER_PARTS = "names: ask for longer fixed parts, or do not wait"
-"""How a client avoids patterns that are compared with every name."""
+"""Advice to a client whose patterns would have to be compared with every name."""
 
 HEAP_SLACK = 100
 """Maximum number of outdated entries of a heap, beyond the number of current ones, before the heap is
@@ -123,7 +123,7 @@ class Waiting:
         self._unindexed_of: Counter[tuple[str, str]] = Counter()
         """Number of waiters by token and pattern, for patterns that are compared with every name."""
         self._shares = TokenShares("Too many patterns are waited for")
-        """How many such patterns each token waits for."""
+        """How many patterns that are compared with every name each token waits for."""
         self._changes: list[tuple[Waiter, bool]] = []
         """Waiters added (True) or removed since the last commit, for rollback."""
 
@@ -230,7 +230,7 @@ class Waiting:
         return self._waits_of[worker, token]
 
     def regroup(self, held: frozenset[str], alone: frozenset[str]) -> None:
-        """Regroup waiters: ``held`` workers are drained and not served, jobs are bound to ``alone`` ones."""
+        """Regroup waiters: ``held`` workers are drained, and not served; ``alone`` ones have own jobs."""
         if held is self._held and alone is self._alone:
             return
         changed = (self._held ^ held) | (self._alone ^ alone)
@@ -454,7 +454,7 @@ class Waiting:
         return found
 
     def next_deadline(self) -> float | None:
-        """Return the next deadline in monotonic seconds."""
+        """Return the earliest deadline of a waiter in monotonic seconds; None without waiters."""
         while self._deadlines and self._deadlines[0][2].group is None:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -469,8 +469,8 @@ class Waiting:
 
 
 POLL_NAMES_AT_ONCE = 500
-"""Maximum number of names in one poll. There is a poll every half second, so that 2,000 names take two
-seconds. PostgreSQL needs 1.5 ms for this many names without jobs, and 15 ms if all have jobs due later."""
+"""Maximum number of names in one poll. There are two polls a second, so that 2,000 names take two seconds.
+PostgreSQL needs 1.5 ms for 500 names without jobs, and 15 ms if all have jobs due later."""
 
 PATTERNS_AT_ONCE = 16
 """Maximum number of groups with patterns that are tried in one poll: each costs one or two round trips."""

@@ -106,14 +106,16 @@ LISTED_A_TURN_BYTES = 256 * 1024
 """Number of bytes of a worker list after which the event loop gets a turn: they take some milliseconds."""
 
 EVENTS_RESUME_S = 60.0
-"""Seconds after which events about single workers resume once there were too many of them."""
+"""Seconds for which events about single workers are merged after too many of them; then single events
+resume."""
 
 FEW = 1_000
 """Maximum number of workers and runs that are scanned as soon as one may have expired; if there are more,
 scans have a minimum interval."""
 
 BEATS_PER_LEASE = 3
-"""A waiting heartbeat is answered after a third of a lease, so that one lost heartbeat costs no run."""
+"""Number of waiting heartbeats in one lease: each is answered after a third of it, so that one lost heartbeat
+costs no run."""
 
 
 @dataclass(slots=True)
@@ -162,7 +164,7 @@ class Worker:
     served: bool = False
     """Whether it ever got a job."""
     size: int = 0
-    """The memory in bytes with which it counts in the budget."""
+    """The memory in bytes that the budget counts for it."""
 
     @property
     def names(self) -> list[str]:
@@ -351,7 +353,7 @@ class WorkerRegistry:
                 self._on_first_job(worker)
 
     def _on_first_job(self, worker: Worker) -> None:
-        """Record that a worker got its first job: it is evicted only after those that never did."""
+        """Record that a worker got its first job: workers that never got one are evicted before it."""
         share = self._shares.get(worker.share)
         if share is not None and worker.name in share.unserved:
             del share.unserved[worker.name]
@@ -529,7 +531,7 @@ class WorkerRegistry:
         return worker
 
     def _move(self, worker: Worker, by: str) -> None:
-        """Charge a worker that only other servers knew to the token that uses it here."""
+        """Charge a worker that only other servers knew to the budget of the token that uses it here."""
         self._remove(worker.name)
         worker.by, worker.elsewhere = by, False
         if not self._add(worker):
@@ -598,7 +600,7 @@ class WorkerRegistry:
             self._shares[worker.share].unserved.move_to_end(worker.name, last=False)
 
     def _was_met(self, worker: Worker) -> None:
-        """Handle a sign of life; with a shared database, other servers have to be informed."""
+        """Do nothing on a sign of life; with a shared database, the subclass informs the other servers."""
 
     def remove_worker(self, name: str) -> None:
         """Remove a worker that ended."""
@@ -842,7 +844,7 @@ class SharedWorkers(WorkerRegistry):
             self._part(worker)
 
     def _part(self, worker: Worker) -> None:
-        """Note for the next message to the other servers that a worker has left and must be removed."""
+        """Note that a worker has left, so that the next exchange tells the other servers to remove it."""
         self._met.pop(worker.name, None)
         self._own.pop(worker.name, None)
         if len(self._parted) < WORKERS_MAX:  # otherwise other servers remove it after a lease

@@ -1,8 +1,8 @@
-"""Records which versions of a source's schedules live workers declare, and since when one is undeclared.
+"""Which versions of a source's schedules live workers declare, and since when a schedule is undeclared.
 
 During a rolling restart, workers of several versions of one module run side by side. Each set of schedules
-that a worker declares is a version. A newer version outranks an older one while one of its workers is alive,
-however often workers of the older one restart.
+that a worker declares is a version. A newer version outranks an older one while a worker of the newer version
+is alive, however often workers of the older version restart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import NamedTuple
 from bedrockjobs.base.config import DECLARERS_KEPT_MAX, VERSIONS_KEPT_MAX
 
 UNKNOWN = ""
-"""Digest of the version for schedules that no known version declares, such as those of an older release."""
+"""Digest of a version that stands for the schedules that no known version declares, such as those of an older
+release."""
 
 
 class Version(NamedTuple):
@@ -74,7 +75,7 @@ class Declarations:
         self._versions[place] = Version(digest, frozenset(names), workers)
 
     def add_undeclared(self, names: Iterable[str], now: str) -> frozenset[str]:
-        """Record that those of ``names`` in no version are undeclared since ``now``; return them."""
+        """Record the ``names`` that are in no version as undeclared since ``now``; return them."""
         strangers = frozenset(names).difference(*(version.names for version in self._versions))
         if strangers:
             known = [version for version in self._versions if version.digest != UNKNOWN]
@@ -102,8 +103,8 @@ class Declarations:
     def forget(self, existing: Iterable[str]) -> None:
         """Drop schedules that no longer exist, and the oldest versions without workers.
 
-        Other versions without workers keep their place for a while: if one comes back, it does not count as
-        new.
+        Other versions without workers keep their place for a while: if a worker of such a version comes back,
+        the version does not count as new.
         """
         existing_names = frozenset(existing)
         versions = [

@@ -23,18 +23,19 @@ LONGEST_PAUSE_S = 900
 """Maximum retry delay in seconds, so that a recovered endpoint is notified within an hour."""
 
 GIVE_UP_S = 86_400
-"""Seconds for which a message is retried. Then it is lost: this is counted and recorded as an event, and the
-next message is sent."""
+"""Seconds for which a message is retried. After that the message is lost, which is counted and recorded as an
+event, and the next message is sent."""
 
 ERROR_CHARS_KEPT = 500
-"""Maximum characters stored of the error of an attempt, whose beginning has the cause."""
+"""Maximum characters stored of an attempt's error; the beginning of the error has the cause."""
 
 
 class Delivery(NamedTuple):
     """Progress of a rule's messages. Timestamps are as in the tables, empty: never."""
 
     up_to: int = 0
-    """The last event in the message in progress; there is no message if this is 0 or at most the cursor."""
+    """The last event of the message in progress. If this is 0 or at most the cursor, no message is in
+    progress."""
     sender: str = ""
     """The server that sends the message."""
     sender_until: str = ""
@@ -68,7 +69,7 @@ class Delivery(NamedTuple):
         return self.sender not in ("", sender) and self.sender_until > now
 
     def arrived(self, now: str, missed: str = "") -> Delivery:
-        """Return the state after delivery; ``missed`` names recipients that did not get it, and why."""
+        """Return the state after a delivery; ``missed`` names recipients that it did not reach, and why."""
         missed = missed[:ERROR_CHARS_KEPT]
         return self._ended()._replace(last_sent=now, last_error="", missed=missed, sent=self.sent + 1)
 
@@ -99,12 +100,12 @@ class Delivery(NamedTuple):
         return self._replace(up_to=0, sender="", sender_until="", tries=0, since="", next_try="")
 
     def is_too_old(self, now: str) -> bool:
-        """Return whether its message has been retried for the maximum time."""
+        """Return whether the message in progress has been retried for the maximum time."""
         return bool(self.since) and after_seconds(self.since, GIVE_UP_S) <= now
 
 
 def author_for(rule: str) -> str:
-    """Return the ``by`` of events about the thresholds of a rule."""
+    """Return the author (``by``) of events about conditions that a rule watches."""
     return f"rule {rule}"
 
 

@@ -68,7 +68,7 @@ class LockHolders(NamedTuple):
 
 
 def lock_holder(lane: str, holders: Mapping[str, LockHolders]) -> int | None:
-    """Return a running job that holds the lock of a lane, unless another one may run at the same time."""
+    """Return a running job that holds the lock of a lane; None if one more job with the lock may run."""
     lock = parse_lane(lane).lock
     held = holders.get(lock) if lock else None
     return None if held is None or held.running < held.slots else held.first
@@ -91,9 +91,10 @@ class Requirements(NamedTuple):
     """What a job requires of its worker, apart from the name."""
 
     own: str = ""
-    """The job's own command, ``cmd``, ``argv`` or ``url``, which the worker must accept; empty: none."""
+    """The job's own command (``cmd``, ``argv`` or ``url``), which the worker must accept; empty if it has
+    none."""
     worker: str = ""
-    """The only worker that may take it; empty: any."""
+    """The only worker that may take the job; empty if any worker may."""
 
 
 def need_of(lane: str) -> Requirements:
@@ -215,9 +216,9 @@ def _ends_of(pattern: str) -> tuple[tuple[int, int], tuple[str, str]]:
 
 
 class EligibleWorkers:
-    """Which live workers are eligible for the jobs of a name: they ask for it, accept it and are not drained.
+    """Which live workers are eligible for jobs: they ask for the name, accept the job and are not drained.
 
-    Workers may leave during use; they are then left out of the results.
+    A worker that leaves while the object is in use is left out of the results.
     """
 
     def __init__(
@@ -261,12 +262,12 @@ class EligibleWorkers:
         return found
 
     def any_eligible(self, name: str, need: Requirements) -> bool:
-        """Return whether any worker is eligible; stops at the first one."""
+        """Return whether any worker is eligible; unlike ``names_for``, stop at the first one."""
         patterns = self._by_names.patterns_of(name)
         return any(not self._why_not(worker, need) for worker in self._requesting(patterns, need))
 
     def is_requested(self, name: str, need: Requirements) -> bool:
-        """Return whether an active worker asks for such jobs, even if it does not accept them."""
+        """Return whether an active worker asks for the name, even if it does not accept the jobs' command."""
         return any(
             not self.held_back(worker) for worker in self._requesting(self._by_names.patterns_of(name), need)
         )
@@ -301,14 +302,14 @@ class EligibleWorkers:
                     yield worker
 
     def held_back(self, worker: WorkerCapabilities) -> str:
-        """Return why a worker takes no jobs at all, by whom and since when; empty if it does."""
+        """Return why a worker takes no jobs at all, by whom and since when; empty if it takes jobs."""
         drain = self._drains.get(worker.name)
         if drain is not None:
             return f"has been drained since {drain.since}" + (f", by {drain.by}" if drain.by else "")
         return "is quiet" if worker.quiet else ""
 
     def _why_not(self, worker: WorkerCapabilities, need: Requirements) -> str:
-        """Return why a worker that asks is not eligible; empty if it is."""
+        """Return why a worker that asks for a job is not eligible; empty if it is."""
         held_back = self.held_back(worker)
         if not held_back and need.own and need.own not in worker.accepts:
             return f"does not accept jobs with {need.own}"
@@ -339,7 +340,7 @@ def placed(job: Job, now: str = "") -> Job:
 
 
 def placed_if_waiting(before: Job, changed: Job) -> Job:
-    """Return a changed job with its lane derived again, and also its expiry if it waits."""
+    """Return a changed job with its lane derived again, and if it is QUEUED or PAUSED also its expiry."""
     there = placed(changed)
     waits = changed.state in ("QUEUED", "PAUSED")
     return there if waits else changed._replace(lane=there.lane, expires=before.expires)

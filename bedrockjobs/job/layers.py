@@ -11,7 +11,7 @@ ENDED_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED"})
 
 
 class TimedJob(NamedTuple):
-    """A job of a workflow, as the critical path needs it; its times are timestamps, empty until then."""
+    """A job of a workflow, for the critical path; ``started`` and ``ended`` are timestamps or empty."""
 
     after: Collection[str]
     waits: int
@@ -46,8 +46,8 @@ def layers(after: Mapping[str, Collection[str]]) -> dict[str, int]:
 def critical_path(steps: Mapping[str, TimedJob], now: str) -> list[str]:
     """Return the refs of the chain of jobs that determined when the workflow ended, first to last.
 
-    The chain goes back from the job that ended last to that one of the jobs before it which ended last, and
-    so on; a job that still runs counts as ending ``now``. Jobs that wait, and jobs that were cancelled before
+    The chain is followed backwards: from the job that ended last to whichever job before it ended last, and
+    so on. A job that still runs counts as ending ``now``. Jobs that wait, and jobs that were cancelled before
     they began, are not part of it.
     """
 

@@ -18,7 +18,7 @@ GONE = "(deleted)"
 """The state before a job is created and after its row is deleted."""
 
 WORKING = frozenset({"RUNNING", "RUNQUEUED"})
-"""States of a job that a worker has; a RUNQUEUED one is handed out again unless it ends within retryAfter."""
+"""States of a job that a worker has. A RUNQUEUED job is handed out again unless it ends within retryAfter."""
 
 KEPT: State = "FINISHED"
 """The displayed state of a successful job whose row is deleted and which is kept as a run."""
@@ -171,7 +171,7 @@ def target(event: Transition, state: str, *facts: Fact) -> str:
 
 
 def move(job: Job, event: Transition, *facts: Fact, **changes: Any) -> Job:
-    """Return a job after an event, with other ``changes`` to its row; its current run is over.
+    """Return a job after an event, with other ``changes`` to its row, and without a current run.
 
     Its state is ``GONE`` if its row is to be deleted. Raises NotAnArrow.
     """

@@ -12,10 +12,10 @@ from bedrockjobs.commands.limits import rate_of
 from bedrockjobs.job.rows import Job, Options
 
 AT_LIMIT = "(limit)"
-"""Author of the pause of a name that has reached its limit of running jobs or of starts."""
+"""Author (``by``) of the pause of a pattern whose limit of running jobs or of starts is reached."""
 
 NEXT_START = "next start by"
-"""Beginning of the reason of a pause by ``AT_LIMIT`` if a rate delays the next start; then comes the rate."""
+"""Beginning of the reason of a pause by ``AT_LIMIT`` if a rate delays the next start; the rate follows."""
 
 
 class Limit(NamedTuple):
@@ -116,7 +116,7 @@ RetentionKind = Literal[
 
 
 class Retention(NamedTuple):
-    """Retention for the names that match a pattern; None: another pattern or the default applies."""
+    """Retention for the names that match a pattern. If it is None, another pattern or the default applies."""
 
     pattern: str
     """GLOB pattern."""
@@ -184,16 +184,16 @@ class Mute(NamedTuple):
     reason: str
     since: str
     until: str
-    """When it ends; empty: with the first failure in a new release."""
+    """When the mute ends; if empty, it ends with the first failure in a new release."""
     releases: tuple[str, ...] = ()
-    """Versions of the live workers when it began; empty if it ends at a time."""
+    """Versions of the live workers when the mute began; empty if it ends at a time."""
 
     def covers(self, name: str, now: str) -> bool:
         """Return whether the mute applies to a name now, apart from new releases."""
         return glob(name, self.pattern) and (not self.until or now < self.until)
 
     def is_new(self, release: str) -> bool:
-        """Return whether a failure in a worker of this version ends the mute; empty if unknown."""
+        """Return whether a failure in a worker of this version ends the mute; False if it is unknown."""
         return bool(release) and not self.until and release not in self.releases
 
 

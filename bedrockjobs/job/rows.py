@@ -49,7 +49,7 @@ _WORDS = re.compile(r"(now)? ?(cmd|argv|url)? ?(?:lock (.+)|for (.+))?", re.DOTA
 
 
 class Lane(NamedTuple):
-    """The conditions for taking a queued job, parsed from its column ``lane``."""
+    """The conditions for taking a queued job, parsed from the column ``lane``."""
 
     now: bool
     own: str
@@ -74,13 +74,13 @@ def parse_lane(text: str) -> Lane:
 
 @lru_cache(maxsize=4096)
 def found_in(lane: str) -> str:
-    """Return the lane under which the jobs of ``lane`` are indexed: without the name of a lock."""
+    """Return the lane under which the jobs of ``lane`` are indexed, which leaves out the name of a lock."""
     parts = parse_lane(lane)
     return f"{parts._replace(lock='')} lock".strip() if parts.lock else lane
 
 
 def is_narrow(lane: str) -> bool:
-    """Return whether a lane belongs to one lock or worker; such lanes are many, short and not cached."""
+    """Return whether a lane belongs to one lock or worker: there are many such lanes, with few jobs each."""
     parts = parse_lane(lane)
     return bool(parts.lock or parts.worker)
 
@@ -101,7 +101,7 @@ RETRY_AFTER_KEYS = ("retryAfterCount", "originalNextRun")
 
 
 class BeforeTake(NamedTuple):
-    """Fields of a job before its take that the row no longer has; a returned job gets them back."""
+    """Fields of a job before its take that its row no longer has; a returned job gets these values back."""
 
     next_run: str
     last_run: str
@@ -203,13 +203,13 @@ _KEYS = {
     "ref": "ref",
 }
 MEMORY_KEYS = frozenset(_KEYS.values())
-"""All keys as they are spelled in the column."""
+"""All keys that the column ``memory`` may have."""
 
 _FIELDS = {key: field for field, key in _KEYS.items()}
 
 
 def encode_memory(memory: Memory) -> str:
-    """Return the notes as stored in the column."""
+    """Return the notes as they are stored in the column ``memory``."""
     if memory == NO_MEMORY:
         return "{}"
     parts: dict[str, str] = {}
@@ -226,7 +226,7 @@ def encode_memory(memory: Memory) -> str:
 
 @lru_cache(maxsize=DECODED_ROWS_MAX)
 def decode_memory(text: str) -> Memory:
-    """Parse the column; values that the server did not write are ignored."""
+    """Parse the column ``memory``; values that the server did not write are ignored."""
     fields: dict[str, object] = {}
     try:
         parts = jsontext.members(text)
@@ -298,7 +298,7 @@ NO_OPTIONS = Options()
 
 @lru_cache(maxsize=DECODED_ROWS_MAX)
 def decode_options(text: str) -> Options:
-    """Parse the column; members that are not valid options, such as manual edits, are ignored."""
+    """Parse the column ``options``; members that are not valid options, such as manual edits, are ignored."""
     try:
         values = {name: jsontext.parse(part) for name, part in jsontext.members(text).items()}
     except (ValueError, IndexError, AttributeError):
@@ -320,7 +320,7 @@ def _is_good(name: str, value: Any) -> bool:
 
 
 OPTION_NAMES = frozenset(wire_name(field) for field in Options.model_fields)
-"""The names that the column may hold, as they are spelled there."""
+"""All keys that the column ``options`` may have."""
 
 
 class Job(NamedTuple):
@@ -369,7 +369,7 @@ class Job(NamedTuple):
 
     @property
     def queued(self) -> bool:
-        """Return whether a GetJob may find it, now or when it is due."""
+        """Return whether a GetJob may find the job, now or when it is due."""
         return self.state == "QUEUED" or self.state == "RUNQUEUED"
 
 
@@ -445,7 +445,7 @@ class RunRow(NamedTuple):
     progress: str = ""
     output: str = "[]"
     kept: str = ""
-    """Until when it is kept regardless of the history limits; empty: it counts towards them."""
+    """Until when the run is kept regardless of the history limits; if empty, it counts towards them."""
     created: str = ""
     """When its job was created, for a run with ``kept``."""
 
@@ -644,7 +644,7 @@ class WorkflowRow(NamedTuple):
 
     @property
     def changing(self) -> tuple[object, ...]:
-        """Return the columns that change: state, ended, kept, open, failed and cancelled."""
+        """Return the columns that can change: state, ended, kept, open, failed and cancelled."""
         return self.state, self.ended, self.kept, self.open, self.failed, self.cancelled
 
 

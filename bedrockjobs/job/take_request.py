@@ -16,7 +16,7 @@ from bedrockjobs.job.rows import UNTAKEN, Job, parse_lane
 
 
 class Names:
-    """The names that a GetJob asks for: either ``exact`` names or GLOB ``patterns``; the other one is empty.
+    """The names that a GetJob asks for: either ``exact`` names or GLOB ``patterns``.
 
     ``names_from`` returns the same instance for the same names while it is in use, so that instances can be
     keys of a dict.
@@ -35,9 +35,9 @@ class Names:
 
     @cached_property
     def parts(self) -> tuple[Names, ...]:
-        """Return one instance for each name or pattern if there are 2 to NAMES_AT_ONCE, else nothing.
+        """Return one instance for each name or pattern if there are 2 to NAMES_AT_ONCE of them, else none.
 
-        Also nothing if all names are requested.
+        Return none either if all names are requested.
         """
         count = len(self.exact) or len(self.patterns)
         if not 1 < count <= NAMES_AT_ONCE or self.everything:
@@ -203,7 +203,7 @@ class TakeRequest:
         )
 
     def fits(self, job: Job) -> bool:
-        """Return whether a queued job is one of those requested."""
+        """Return whether a queued job is one that the take asks for."""
         return (
             (self.priority is None or self.priority == job.priority)
             and (self.mocked or not job.mocked)
@@ -218,5 +218,5 @@ class TakeRequest:
 
 @lru_cache(maxsize=NAMES_KEPT_MAX)
 def anonymous(names: Names, priority: int | None, limit: int, shape: str, *, mocked: bool) -> TakeRequest:
-    """Return the request of a client without a worker name; cached, since most repeat the same one."""
+    """Return the request of a client without a worker name; cached, since most clients repeat theirs."""
     return TakeRequest(names, mocked, priority, None, limit, shape)

@@ -32,7 +32,7 @@ class HeldKey(NamedTuple):
         return self.until_text if self.until in UNIQUE_UNTIL else f"{self.until_text} UTC"
 
     def after_end(self, job_id: int) -> str:
-        """Return the detail of a refusal because the deleted job ``job_id`` still holds the key."""
+        """Return the detail of an error about the deleted job ``job_id``, which still holds the key."""
         return f"jobID: there is no job {job_id}; it has ended, and holds its unique key {self.until_utc}"
 
     @property
@@ -44,7 +44,7 @@ class HeldKey(NamedTuple):
 def is_held(holds: str, job: Job | None, now: str) -> bool:
     """Return whether a job still holds a key; ``job`` is None if it is gone or has another name.
 
-    It is computed on demand, not stored at each transition.
+    Whether it does is computed on demand, not stored at each transition.
     """
     if holds not in UNIQUE_UNTIL:
         return holds > now

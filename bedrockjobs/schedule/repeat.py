@@ -23,7 +23,8 @@ from bedrockjobs.schedule.cron.zones import find_zone
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
 REANCHOR_MAX = timedelta(hours=4)
-"""Shorter intervals skip missed runs with ``compatibility: current``, as in the current Bedrock."""
+"""Interval below which a repeat skips missed runs with ``compatibility: current``, as in the current
+Bedrock."""
 
 NEVER = "9999-12-31 23:59:59"
 """The next run of a schedule ``@never``, which only runs if it is triggered."""
@@ -74,7 +75,7 @@ def parse_repeat(text: str, compatibility: Compatibility = "document") -> Repeat
 
 
 def _meant(text: str) -> str:
-    """Return the message for a text that is no repeat: what was expected, or CRON before a bare schedule."""
+    """Return the message for a text that is no repeat; if it is a bare schedule, with CRON before it."""
     forms = "HOURLY, DAILY, WEEKLY, CRON and its fields, or SCHEDULED, STARTED or FINISHED with modifiers"
     interval, meant = cron.instead_of_every(text)
     if meant:

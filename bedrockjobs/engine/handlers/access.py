@@ -1,6 +1,6 @@
 """CreateToken, RevokeToken and RotateToken, and the server's own records of tokens and logins.
 
-Each commit that changes them publishes all tokens and logins (``TokensChanged``).
+Each commit that changes a token or a login publishes all tokens and logins (``TokensChanged``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.store.base import AccessPlan
 
 TOKENS_MAX = 1_000
-"""Maximum number of tokens in use; all of them are read whenever one changes, which takes milliseconds."""
+"""Maximum number of tokens in use, since all of them are read whenever one changes, which takes
+milliseconds."""
 
 TOKEN_ROWS_MAX = 2_000
-"""Maximum number of stored tokens including revoked ones, of which the oldest are deleted."""
+"""Maximum number of stored tokens, including revoked tokens. Beyond it, the token that has been invalid the
+longest is deleted."""
 
 TOKEN_ADDRESSES_MAX = 32
-"""Maximum number of addresses stored per token: few tokens are used from more. The oldest are deleted."""
+"""Maximum number of addresses stored per token, since few tokens are used from more; the oldest are
+deleted."""
 
 LOGIN_S = 12 * 3_600
 """Seconds until a login to the pages expires: a working day."""
@@ -43,7 +46,7 @@ def tokens_changed(context: Context) -> TokensChanged:
 
 
 def counts(token: TokenRow, now: str) -> bool:
-    """Return True if a token is valid at a timestamp."""
+    """Return True if a token is valid at the timestamp ``now``."""
     return not token.revoked and (not token.expires or token.expires > now)
 
 

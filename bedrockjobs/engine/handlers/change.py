@@ -71,7 +71,7 @@ def _shown(context: Context, job: Job) -> str:
 
 
 def _is_seen(context: Context, name: str) -> bool:
-    """Return True if the caller may see what was found by a jobID and has the name ``name``."""
+    """Return True if the caller may see a job or run of this name, which was found by its jobID."""
     scope = None if context.caller is None else context.caller.scope
     return scope is None or scope.covers(name)
 
@@ -128,7 +128,7 @@ def update_job(context: Context, command: UpdateJob) -> Answer:
 def _is_by_its_run(row: Job, command: UpdateJob) -> bool:
     """Return True if the command may come from the job's current run.
 
-    The command then names that run, or the run has no runID.
+    It may if it names that run, or if the run has no runID to name.
     """
     return row.state in lifecycle.WORKING and (command.run_id is not None or not row.run_id)
 
@@ -261,7 +261,7 @@ def _cancel_any(context: Context, row: Job) -> bool:
 
 
 def _end_cancelled(context: Context, row: Job) -> None:
-    """Make a job CANCELLED and keep it as a record; a broadcast job or a removed one is deleted."""
+    """Make a job CANCELLED and keep its record; delete a broadcast job, or one removed from its source."""
     leaves = bool(row.memory.bound_to or row.memory.removed)
     ended = row.remembering(row.memory.after_run().after_end())
     ended = ended._replace(expires=families.record_until(context, row))
@@ -270,7 +270,7 @@ def _end_cancelled(context: Context, row: Job) -> None:
 
 
 def _cancel_children(context: Context, row: Job) -> None:
-    """Cancel the pending children of a cancelled job, and delete the ended ones: no run will get them."""
+    """Cancel the pending children of a cancelled job, and delete the ended ones, which no run will get."""
     for child in in_slices(context.unit.children(row.job_id)):
         run = _leased_run(context, child)
         if run is not None:
@@ -299,7 +299,7 @@ def _cancel_due_run(context: Context, row: Job) -> None:
 
 
 def _cancel_this_run(context: Context, row: Job) -> None:
-    """Plan a job for the run after its cancelled one, and delete the ended children: no run will get them."""
+    """Plan a job for the run after its cancelled one; delete its ended children, which no run will get."""
     families.delete_reported_children(context, row)
     context.note("cancelled", name=row.name, job_id=row.job_id, run_id=row.run_id)
     stopped(context, row, "cancel any")

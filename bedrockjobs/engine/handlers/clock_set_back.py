@@ -1,7 +1,7 @@
 """Planning after the clock was set back: repeating jobs whose next run was planned by a clock that was ahead.
 
 A schedule that ran while the clock was ahead would otherwise not run until the clock shows that time again.
-So it is planned again from now.
+So the schedule is planned again, by its first tick from now on.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Context:
     """One open transaction, with one time for all of its commands."""
 
     caller: Principal | None = None
-    """The principal of the current command, if it matters."""
+    """The principal of the current command; None if the command is not limited by one."""
     by = ""
     """The name of the token of the current command, or empty."""
 
@@ -97,7 +97,7 @@ class Context:
         self.events.append(event)
 
     def check_repeats(self, job: Job, place: str) -> None:
-        """Raise Forbidden if a job repeats and the caller lacks the role operate; ``place`` is the field."""
+        """Raise Forbidden if a job repeats and the caller is no operator; ``place`` is the field to blame."""
         if job.repeat and self.caller is not None and "operate" not in self.caller.grant.roles:
             raise Forbidden(
                 detail=f"{place}: job {job.job_id} repeats, and needs the role operate to be changed"
@@ -118,7 +118,7 @@ class Context:
             graph.moved(self, job, result)
 
     def add_failure(self, kind: Literal["job", "run"], number: int, name: str, error: str) -> None:
-        """Store the fingerprint of a failed job or run; if such failures are muted, mark it as seen."""
+        """Store the fingerprint of a failed job or run; if a mute covers the failure, mark it as seen."""
         records = self.unit.records
         fingerprint = fingerprint_of(error)
         records.put_fingerprint(kind, number, fingerprint)

@@ -123,7 +123,8 @@ class _KeyIsHeld(Exception):
 def _check_first(context: Context, spec: JobSpec) -> None:
     """Raise _KeyIsHeld if the unique key is held.
 
-    This comes before the create can be refused for its schedule or parent, or counts for a limit.
+    The key is checked before the create can be refused because of its schedule or parent, or counts towards a
+    limit.
     """
     parent = context.unit.job(spec.parent_job_id) if spec.parent_job_id else None
     mocked = spec.mock_request or is_mock_data(spec.data) if parent is None else parent.mocked
@@ -146,7 +147,8 @@ def held_until(spec: JobSpec, now: str) -> str:
 def _claim_key(context: Context, spec: JobSpec, job_id: int, *, mocked: bool) -> None:
     """Store the unique key of a new job; raise _KeyIsHeld if another job holds it.
 
-    Other jobs are read only if the key is already stored. This comes after all checks, as the first write.
+    Other jobs are read only if the key is already stored. Storing the key is the first write, after all
+    checks.
     """
     holds = held_until(spec, context.now_ms)
     records, key = context.unit.records, _stored_key(spec, mocked=mocked)
@@ -354,7 +356,7 @@ def _update_unique(
     repeat: str,
     merging: jsontext.Merging,
 ) -> None:
-    """Update the existing job of a unique name with the values of the new one; its nextRun stays."""
+    """Update the existing job of a unique name with the values of the command; its nextRun stays."""
     if existing.parent_job_id != spec.parent_job_id:
         raise NotFound(
             "Mismatched parentJobID",

@@ -119,7 +119,7 @@ def _following(context: Context, job: Job, ended: Job, data: str | None) -> Job 
 
 
 def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = False) -> Job:
-    """Return a job without the notes about its ended run; ``pauses``: its work continues in a later run."""
+    """Return a job without the notes about its ended run; with ``pauses``, a later run continues the work."""
     memory = job.memory.after_run(exit_code=exit_code).after_end()
     if not pauses:
         memory = memory._replace(failed=False)
@@ -187,7 +187,7 @@ def _retry_event(context: Context, job: Job, command: RetryJob) -> RetryEvent:
 
 
 def _not_running(job: Job) -> WrongState:
-    """Return the error for a job without a run to end."""
+    """Return the error for a command that ends the run of a job without a run."""
     return WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {job.state}")
 
 
@@ -342,7 +342,7 @@ def without(data: str, mark: str) -> str:
 
 
 def _as_before_the_take(changed: Job, taken: Job) -> Job:
-    """Return ``changed`` with what the take set undone; ``taken`` is the job without the changes."""
+    """Return ``changed`` with the effects of its take undone; ``taken`` is the job as the take left it."""
     before = before_the_take(taken)
     data = taken.data
     if taken.retry_after and any(f'"{key}"' in data for key in RETRY_AFTER_KEYS):

@@ -181,7 +181,7 @@ def stop_schedule(context: Context, job: Job, error: CannotEvaluate) -> None:
 
 
 def repaired(context: Context, job: Job) -> Job:
-    """Return a repaired schedule queued again; return any other job unchanged."""
+    """Return a job queued again if it is a schedule that could not be evaluated, else return it unchanged."""
     if not job.memory.broken or job.state != "FAILED":
         return job
     context.unit.records.delete_seen("job", job.job_id)
@@ -284,7 +284,7 @@ def _not_started(context: Context, job: Job) -> None:
 
 
 def _no_ping(context: Context, job: Job) -> None:
-    """Skip a tick without a ping; the schedule counts as failed unless pings were impossible."""
+    """Skip a tick for which no ping came; the schedule counts as failed unless no ping could have arrived."""
     waiting, by = job._replace(expires=""), job.expires
     if context.unit.records.pause_of(job.name) is not None:
         ticks.skip_one(context, waiting, "paused")
@@ -325,7 +325,7 @@ def _takes_too_long(context: Context, job: Job) -> None:
 
 @handles(MarkSeen, plan=lambda command: AccessPlan(jobs=tuple(command.job_ids), runs=tuple(command.run_ids)))
 def mark_seen(context: Context, command: MarkSeen) -> Answer:
-    """Acknowledge failures, or undo that; reply with the number of jobs and runs."""
+    """Acknowledge failures, or undo that; reply with the number of jobs and of runs."""
     unit, records = context.unit, context.unit.records
     jobs = [job for job in map(unit.job, dict.fromkeys(command.job_ids)) if job and job.state == "FAILED"]
     runs = [

@@ -1,4 +1,4 @@
-"""What parents and children do to each other, so that none waits in vain; limits of runs and of starts."""
+"""How parents and children affect each other, so that none waits in vain; limits of runs and starts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _record_expiry(context: Context, job: Job) -> str:
 
 
 def delete_reported_children(context: Context, job: Job) -> None:
-    """Delete the ended children that the parent has already seen."""
+    """Delete the ended children of a job that one of its runs has already received."""
     for child in context.unit.children(job.job_id):
         if child.state in lifecycle.ENDED:
             context.save(lifecycle.move(child, "report"))

@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def waits(context: Context, job: Job) -> bool:
-    """Return whether a job waits for other jobs of its workflow."""
+    """Return whether a job still waits for other jobs of its workflow."""
     if job.state != "PAUSED" or not job.memory.workflow:
         return False
     its = context.unit.records.workflow_job(job.job_id)
@@ -103,7 +103,7 @@ def _reason_behind(ended: WorkflowJobRow) -> str:
 
 
 def beginning_behind(job_id: int) -> str:
-    """Return the beginning of the reason of jobs cancelled behind this one; the rest may quote its error."""
+    """Return how the reason of jobs cancelled after this one begins; its rest may quote this job's error."""
     return f"Job {job_id} ("
 
 
@@ -147,7 +147,7 @@ def cancel_with_those_behind(
 
 
 def _reopen(context: Context, workflow: WorkflowRow, its: WorkflowJobRow, job: Job) -> None:
-    """Count a job as open that had ended and is queued again; jobs after it that still wait, wait for it."""
+    """Count an ended job that is queued again as open; the jobs after it that still wait, wait for it."""
     records = context.unit.records
     records.end_workflow_jobs(
         [its._replace(name=job.name, state="", waits=0, started="", ended="", reason="")]

@@ -1,8 +1,8 @@
 """Takes in the jobs that applications created in transactions of their own.
 
 Such a job is a row of the table ``inbox`` until CreateJob's handler creates it, with the same checks, in the
-commit that deletes the row. What CreateJob refuses then becomes a FAILED job with the reason, since its
-creator can no longer be told; what a limit refuses waits in the inbox.
+commit that deletes the row. If CreateJob refuses the job, it becomes a FAILED job with the reason, since its
+creator can no longer be told. If a limit refuses the job, it waits in the inbox.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class TakeIn(Command[Empty]):
 
     rows: list[InboxRow]
     postpone: bool = False
-    """Whether to create nothing and let all of these jobs wait, because an attempt to create them failed."""
+    """Whether to create no job and let all of them wait, because an attempt to create them failed."""
     postponed: list[int] = []
-    """The result: the jobs that have to wait."""
+    """Set by the handler: the jobIDs of the jobs that have to wait."""
 
 
 def spec_of(row: InboxRow) -> CreateJob:
@@ -123,7 +123,7 @@ class UnitWithJobID:
         return self._job_id
 
     def return_job_id(self, job_id: int) -> None:
-        """Do nothing: no other job may get it."""
+        """Do nothing, since no other job may get this jobID."""
 
 
 def _row_of(context: Context, row: InboxRow, **columns: Any) -> Job:

@@ -28,7 +28,7 @@ from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store.base import AccessPlan
 
 PING_EARLY_S = 10
-"""Seconds before a tick from which a ping belongs to it, to allow for differences between clocks."""
+"""Maximum seconds that a ping may come before a tick and still belong to it: clocks of machines differ."""
 
 
 def _plan(command: PingSchedule) -> AccessPlan:
@@ -98,7 +98,7 @@ def _begun(context: Context, job: Job, host: str) -> Job:
 
 
 def _not_before(context: Context, job: Job) -> Context:
-    """Return a context whose time is not before the start of the run."""
+    """Return a context whose time is not before the start of the job's run."""
     return _at(context, job.last_run) if job.last_run > context.now else context
 
 

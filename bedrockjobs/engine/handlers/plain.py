@@ -26,7 +26,8 @@ from bedrockjobs.job.rows import Job, JobOfKey, is_mock_data
 from bedrockjobs.job.take_request import names_from
 
 Act = Callable[[Context, Any], "take.Outcome | None"]
-"""Executes a command with the value of its open field; returns None, without effect, if the handler must."""
+"""Executes a command with the value of its open field; returns None, without an effect, if the handler has to
+do it."""
 
 _WAIT = frozenset({"connection", "timeout"})
 _CREATE = frozenset({"name", "data", "job_priority"}) | _WAIT
@@ -100,7 +101,7 @@ def plain_act(command: Command[Any], field: OpenField = "") -> Act | None:
 
 
 def _rest_of(command: CreateJob, state: str) -> tuple[Any, ...]:
-    """Return the columns of a plain job after its data."""
+    """Return the columns of a plain job from the priority on, which follow its data."""
     job = Job("", 0, state, command.name, "", priority=command.wanted_priority)
     return job[Job._fields.index("priority") :]
 

@@ -84,7 +84,7 @@ def plan_ending(command: RunEnd, priority: int | None = None) -> AccessPlan:
 
 
 def _plan_then(command: RunEnd | FinishJobs, priority: int | None, limit: int, shape: str) -> AccessPlan:
-    """Return the plan for ``thenGet``; empty without it."""
+    """Return the plan for the take of ``thenGet``; empty if the command has none."""
     names = names_from(command.then_get, None) if command.then_get else None
     if names is None:
         return AccessPlan()

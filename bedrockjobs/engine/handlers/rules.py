@@ -43,7 +43,7 @@ from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import AccessPlan
 
 RULES_MAX = 100
-"""Maximum number of rules: all of them are read when one of them sends a message, and all may wait for their
+"""Maximum number of rules, since all of them are read when one sends a message, and all may wait for their
 receivers at the same time."""
 
 _CONTROL = AccessPlan(control=True)
@@ -51,7 +51,7 @@ _CONTROL = AccessPlan(control=True)
 
 @handles(PutRule, plan=lambda _: _CONTROL)
 def put_rule(context: Context, command: PutRule) -> Answer:
-    """Create or change a rule; a new one applies to later events only, a changed one goes on where it was."""
+    """Create or change a rule; a new rule gets later events only, a changed one continues where it was."""
     rules = {rule.name: rule for rule in context.unit.records.rules()}
     before = rules.get(command.name)
     if before is None and len(rules) >= RULES_MAX:

@@ -84,7 +84,7 @@ def cause_of(job: Job) -> str:
 def deadline(context: Context, job: Job, *, supervised: bool) -> str:
     """Return when a run that starts now times out; empty: never.
 
-    Without a worker that can be asked to stop it (``supervised``), the grace period is added.
+    ``supervised`` says whether the worker can be asked to stop the run; if not, the grace period is added.
     """
     limit = job.options.run_timeout
     if not limit:
@@ -105,7 +105,7 @@ def close(
 ) -> str:
     """Close the current run of a job, if it has one; return its final status.
 
-    If it failed after a stop signal, the status becomes terminated, killed or timeout.
+    If the run failed after a stop signal, the status becomes terminated, killed or timeout.
     """
     records = context.unit.records
     run = records.read_run(job.run_id) if job.run_id else None
@@ -190,7 +190,7 @@ def _kept_until(context: Context, job: Job) -> str:
 
 
 def undo(context: Context, job: Job) -> None:
-    """Delete the current run of a job whose reply could not be delivered, since it never started."""
+    """Delete the current run of a job whose reply could not be delivered, since the run never started."""
     ticks.remove_fired(context, job)
     if job.run_id:
         context.unit.records.delete_run(job.run_id)
@@ -215,7 +215,8 @@ def set_progress(context: Context, run_id: int, progress: str) -> None:
 
 
 REMOVED = "removed"
-"""Replaces the detail of an event, or the reason of a workflow's job, that may contain the text to delete."""
+"""Replaces a text that may contain the text to delete: the detail of an event, or the reason of a workflow's
+job."""
 
 EACH = 20
 """Number of runs after which the event loop gets a turn; each run takes a few statements."""
@@ -333,7 +334,7 @@ def _remove_text(context: Context, text: str) -> int:
 
 
 def _forget_in_workflow(context: Context, job_ids: Sequence[int]) -> None:
-    """Remove the results and reasons that a workflow keeps of jobs, also from the cancelled jobs."""
+    """Remove the results and reasons that workflows keep of some jobs, and the errors of cancelled ones."""
     for job_id in in_slices(job_ids, EACH):
         context.unit.records.forget_in_workflow(job_id, REMOVED)
     for first in range(0, len(job_ids), SLICE):

@@ -164,9 +164,9 @@ class PackOutput(Command[Empty]):
 
     run_id: int
     chunk: Chunk | None = None
-    """The packed chunk; None if there is none yet."""
+    """The packed chunk; None in the first command, which only finds chunks."""
     loose: list[Chunk] = []
-    """The result: the chunks to pack next."""
+    """Set by the handler: the chunks to pack next."""
 
 
 @handles(PackOutput, plan=lambda command: AccessPlan(runs=(command.run_id,)))

@@ -29,7 +29,7 @@ from bedrockjobs.store.base import AccessPlan
 
 
 class Problems:
-    """Collects the errors and warnings of single entries."""
+    """Collects the errors and warnings about single entries of a sync."""
 
     def __init__(self, what: str) -> None:
         """Start empty; ``what`` is the attribute that lists the entries."""
@@ -61,7 +61,7 @@ class Problems:
             self._found.append((place, name, error))
 
     def check(self) -> None:
-        """Raise the first error, with the position of its entry and the number of further errors."""
+        """Raise the first error, if any, with the position of its entry and the number of further errors."""
         if self._found:
             place, _, first = self._found[0]
             at = f"{self._what}.{place}"
@@ -196,9 +196,9 @@ def _left_over(
 ) -> tuple[list[str], list[str]]:
     """Split schedules missing from the command into those to remove now and those to remove later.
 
-    A schedule that a live worker declares is never removed. One that no worker declares any more is removed
-    at once for a person's command, and after a grace period for a worker's, since another worker may come
-    back.
+    A schedule that a live worker declares is never removed. A schedule that no worker declares any more is
+    removed at once if a person sends the command. If a worker sends it, the schedule is removed after a grace
+    period, since another worker may come back.
     """
     if not command.worker:
         _update_live_workers(context, declared, "")
@@ -222,8 +222,8 @@ def _left_over(
 def _to_take(context: Context, name: str, *, take_over: bool) -> Job | None:
     """Return an existing schedule of the name for the sync to adopt, or None.
 
-    It must have been removed from its source while it still runs; with ``take_over`` it may also belong to
-    another source or have been added by hand.
+    The schedule must have been removed from its source while it still runs. With ``take_over`` it may also
+    belong to another source, or have been added by hand.
     """
     found = context.unit.named(name, 2)
     if len(found) != 1:
@@ -293,7 +293,7 @@ def _differs(row: Job, spec: JobSpec, source: str) -> bool:
 
 
 def _defined_row(row: Job, spec: JobSpec, source: str) -> Job:
-    """Return a job with the values of its definition."""
+    """Return a schedule with the values that its source defines."""
     redefined = "data" in spec.model_fields_set or bool(row.memory.defined)
     return row.noting(defined=_defined(spec))._replace(
         repeat=spec.repeat,

@@ -36,7 +36,7 @@ from bedrockjobs.store.base import StillSearching
 
 
 class LockedElsewhere(NotFound):
-    """Refuses a take because another server has locked the matching jobs, and may release them again."""
+    """Refuses a take because another server has locked all matching jobs, and may release them again."""
 
     default_reason = "No job found"
 
@@ -101,7 +101,7 @@ def _take_after_end(context: Context, command: RunEnd | FinishJobs, asked: TakeR
 
 
 def after_end(context: Context, request: TakeRequest, *, waiting: bool) -> Answer:
-    """Take the next job for the end of a run, and return the reply; if ``waiting``, it waits for a job."""
+    """Take the next job for the end of a run; return the reply, which waits for a job if ``waiting``."""
     answer = take(context, request)
     if answer is None:
         return Answer(waits_for=request) if waiting else Answer(_answered(request, []))
@@ -329,7 +329,7 @@ def before_the_take(job: Job) -> BeforeTake:
 
 
 def with_due_before(job: Job) -> Job:
-    """Return a taken job that keeps its updated nextRun if it is requeued."""
+    """Return a taken job whose new nextRun is also the one that it gets if it is requeued."""
     return job.noting(before=before_the_take(job)._replace(next_run=job.next_run))
 
 

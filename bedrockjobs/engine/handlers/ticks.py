@@ -83,7 +83,7 @@ def _offset_at(repeat: str, tick: str) -> int | None:
 
 
 def moved_by_rules(job: Job) -> str | None:
-    """Return the UTC time of a tick's local time by the current time zone rules; None if that is the tick.
+    """Return where new time zone rules move a schedule's tick, which keeps its local time; None if nowhere.
 
     Also None if it is unknown by which rules the tick was planned.
     """
@@ -149,7 +149,7 @@ def _next_after(repeat: str, moment: str) -> str:
 
 
 def _latest(job: Job, tick: str, now: str) -> str:
-    """Return the last tick up to ``now``, at least ``tick``."""
+    """Return the last tick up to ``now``, or ``tick`` if no later one has passed."""
     back = 1.0
     found = next_after(job, tick)
     if found > now:
@@ -273,7 +273,7 @@ def remove_fired(context: Context, job: Job) -> None:
 
 
 def forget_ticks_to_come(context: Context, job: Job) -> bool:
-    """Remove future ticks from the history after the clock was set back; return True if there were any."""
+    """Remove ticks after now from the history, since the clock was set back; return True if any were."""
     found = False
     while (last := context.unit.records.last_tick(job.job_id)) is not None and last.until > context.now:
         found = True
@@ -298,7 +298,7 @@ def skip(context: Context, job: Job, first: str, last: str, reason: str) -> None
 
 
 def _skip_missed(context: Context, job: Job, first: str, last: str, *, too_late: bool) -> None:
-    """Record missed ticks as skipped, with a reason for each part."""
+    """Record missed ticks as skipped; the ticks for which a lock was held get a reason of their own."""
     locked = _ticks_missed_by_lock(context, job, first, last, too_late=too_late)
     if locked is not None:
         begin, end = locked

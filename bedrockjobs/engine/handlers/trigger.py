@@ -20,7 +20,7 @@ from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import AccessPlan
 
 NO_TICKS = "CRON @never"
-"""The former repeat of a job that was not a schedule."""
+"""Stands for the former repeat of a job that was not a schedule."""
 
 
 def triggered(context: Context, job: Job) -> Job:
@@ -84,7 +84,7 @@ def plan_by_new_rules(context: Context, job: Job) -> None:
 
 
 def has_due_run(context: Context, job: Job) -> bool:
-    """Return True if a run is in progress or will be retried, or a tick of a schedule is due."""
+    """Return True if the job has a run in progress or to be retried, or is a schedule with a due tick."""
     if job.state != "QUEUED" or job.memory.cause:
         return True
     return ticks.is_schedule(job) and ticks.tick_of(_own_time(job)) <= context.now

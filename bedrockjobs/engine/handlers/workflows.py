@@ -158,7 +158,7 @@ def _used_ref(place: int, job: WorkflowJob) -> BadArguments:
 
 @contextmanager
 def _at(place: int) -> Iterator[None]:
-    """Name the job in errors about its attributes."""
+    """Add the position of the job to errors about its attributes."""
     try:
         yield
     except CommandError as error:
@@ -171,10 +171,10 @@ def _check_graph(
     known: Mapping[str, WorkflowJobRow],
     sent: Sequence[WorkflowJob] | None = None,
 ) -> dict[str, int]:
-    """Check that the jobs can be added to those ``known``; raise BadArguments.
+    """Check that ``jobs`` can be added to the ``known`` jobs of a workflow; raise BadArguments.
 
-    Return the position of each of the jobs by ref, as errors name it: in the list that the client has
-    ``sent``, or else in ``jobs``.
+    Return, by ref, the position with which errors name each of the jobs: in the list that the client has
+    ``sent``, or in ``jobs`` if ``sent`` is None.
     """
     places = {id(job): place for place, job in enumerate(jobs if sent is None else sent)}
     new: dict[str, int] = {}
@@ -277,7 +277,7 @@ def _add(
 # --- cancel and retry ------------------------------------------------------------------------------------
 
 _BY_ID = AccessPlan(everything=True)
-"""Everything, since it is not known before the workflow is read which jobs change."""
+"""A plan that locks everything, since it is unknown which jobs change before the workflow is read."""
 
 
 @handles(CancelWorkflow, plan=lambda _: _BY_ID)

@@ -2,9 +2,9 @@
 
 The package is independent of the rest of the server, of jobs, clock and store.
 
-It does not wrap cronsim because its dialect is larger (years, ``15W``, ``@never``, mappings whose day fields
-are ANDed), three rules differ (``*/2`` restricts a day field, ``1/2`` ends with Saturday, seconds do not
-change what happens when a clock is put back), and cronsim gives up after 50 years.
+It does not wrap cronsim because the dialect here is larger (years, ``15W``, ``@never``, mappings whose day
+fields are ANDed), three rules differ (``*/2`` restricts a day field, ``1/2`` ends with Saturday, seconds do
+not change what happens when a clock is put back), and cronsim gives up after 50 years.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def count_ticks(
 def parse(expression: str | Mapping[str, str]) -> Schedule:
     """Parse an expression, or ``cron_args`` as a mapping or its JSON text.
 
-    Raises BadSchedule, also for one that can never fire.
+    Raises BadSchedule, also for an expression that can never fire.
     """
     if isinstance(expression, str):
         return _parse_text(expression)

@@ -1,6 +1,6 @@
 """Parsing of Cronken's ``cron_args``: the keyword arguments of APScheduler 3's cron trigger.
 
-They differ from an expression in three ways: 0 is Monday, all day fields must match together, and an absent
+They differ from an expression in three ways: 0 is Monday; a day must match all day fields; and an absent
 field is ``*`` if its unit is larger than the smallest unit present, else its first value. Clock changes
 follow this package's rule. ``jitter`` is only validated; the caller applies it.
 """
@@ -37,7 +37,7 @@ _FIELDS = {
     "minute": CronField("minute", 0, 59),
     "second": CronField("second", 0, 59),
 }
-"""In the order of the trigger, largest unit first."""
+"""The fields in the order of APScheduler's trigger, largest unit first."""
 
 _BELOW = {"month": "1", "day": "1", "hour": "0", "minute": "0", "second": "0"}
 _OTHERS = ("cronstring", "timezone", "start_date", "end_date", "jitter")

@@ -119,7 +119,7 @@ def ranges(values: Iterable[int], names: Sequence[str] = (), to: str = "-") -> l
 
 
 def _listed(values: list[int], names: Sequence[str] = ()) -> str:
-    """Return ``1, 5 and 9 to 17``."""
+    """Return values as text, such as ``1, 5 and 9 to 17``."""
     return _joined(ranges(values, names, " to "))
 
 

@@ -97,18 +97,18 @@ WEEK_DAY = CronField(
 YEAR = CronField("year", YEAR_MIN, YEAR_MAX)
 
 ALL = (SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY, YEAR)
-"""In the order of an expression of seven fields."""
+"""All fields, in the order of an expression of seven fields."""
 
 STEP_MAX = 999_999_999
 """Maximum step that is parsed: far beyond every field, and quick to convert."""
 
 _SUNDAY_AGAIN = 7
 _OPEN = "?"
-"""Leaves a day field unrestricted like ``*``, as in Quartz and gorhill."""
+"""Leaves a day field unrestricted, as ``*`` does; Quartz and gorhill have this form."""
 
 
 def values_of(field: CronField, text: str) -> int:
-    """Return the set of values of a field without special forms."""
+    """Return the values of a field without special forms, as a set in which bit n stands for n."""
     bits = 0
     for term in _terms(field, text):
         for value in _spread(field, term):
@@ -160,7 +160,7 @@ def week_days_of(text: str) -> DayField:
 
 
 def members_of(field: CronField, term: str) -> frozenset[int]:
-    """Return the values of a term without special forms; Sunday is 0. Raises BadSchedule."""
+    """Return the values of a term without special forms, with 0 for Sunday. Raises BadSchedule."""
     values = 0
     for value in _spread(field, term):
         values |= 1 << (value % _SUNDAY_AGAIN if field is WEEK_DAY else value)
@@ -249,7 +249,8 @@ _DURATION = re.compile(rf"(?:[0-9]{{1,9}}(?:\.[0-9]{{1,9}})? ?{_UNIT} ?)+")
 _PARTS = re.compile(rf"([0-9.]+) ?({_UNIT})")
 _YEAR = re.compile(r"(?<![0-9/])[0-9]{4}")
 _NO_SEPARATOR = re.compile(r"[^\S \t]")
-"""A blank that does not separate fields but may be pasted: a line end, a no-break or an ideographic space."""
+"""Matches a blank that does not separate fields but may be pasted: a line end, a no-break or an ideographic
+space."""
 _NO_DAYS = DayRule(DayField(), DayField(), either=False)
 
 
@@ -290,10 +291,10 @@ def fields_of(text: str) -> list[str]:
 
 
 def instead_of_every(text: str) -> tuple[str, str]:
-    """Split ``every 5 minutes`` or ``@every 1h30m`` into its interval and the equivalent here.
+    """Split ``every 5 minutes`` or ``@every 1h30m`` into its interval and what to write instead.
 
-    The equivalent is an expression such as ``5m``, or a repeat such as ``FINISHED, +90 MINUTES`` if no
-    expression has such an interval; empty if there is none. Both are empty for a text that begins with
+    The text to write instead is an expression such as ``5m``, or a repeat such as ``FINISHED, +90 MINUTES``
+    if no expression has such an interval; empty if there is none. Both are empty for a text that begins with
     another word.
     """
     word, _, interval = " ".join(text.split()).partition(" ")

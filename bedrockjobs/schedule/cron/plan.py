@@ -19,7 +19,7 @@ EVERY_DAY = 0xFFFFFFFE
 """All days of a month: bits 1 to 31."""
 
 LAST = 0
-"""In the place of a number from 1 to 5: the last such weekday of the month."""
+"""Stands for the last such weekday of the month, where a number from 1 to 5 stands for the nth."""
 
 _SATURDAY, _SUNDAY = 5, 6
 _SEVENTHS = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28
@@ -85,7 +85,8 @@ class DayRule:
     month_day: DayField
     week_day: DayField
     either: bool
-    """Whether a day has to match one of the two fields (crontab's rule if both are restricted) or both."""
+    """True if it suffices that a day matches one of the two fields, which is crontab's rule if both are
+    restricted; False if a day must match both."""
     weeks: int = 0
     """The set of ISO weeks allowed; 0 for all weeks."""
 
@@ -120,7 +121,8 @@ class Schedule:
     years: int
     """The set of years, in which bit 0 is ``YEAR_MIN``; an empty one never fires by itself (``@never``)."""
     wild: bool
-    """Whether minute or hour contain a ``*``: such schedules follow real time across clock changes."""
+    """Whether the minute or the hour field contains a ``*``: such schedules follow real time across clock
+    changes."""
     zone: str = ""
     """The zone given in a mapping; it takes precedence over the caller's."""
     start: datetime | None = None

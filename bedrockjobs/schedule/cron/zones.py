@@ -92,7 +92,8 @@ _STRETCH = timedelta(days=5)
 apart."""
 
 _AROUND_CHANGE = timedelta(hours=3)
-"""A time longer than any clock change moves a clock."""
+"""Time before and after a clock change in which ticks are counted one by one: more than any change moves a
+clock."""
 
 
 def _wall(moment: datetime, zone: tzinfo) -> datetime:
