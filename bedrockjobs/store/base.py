@@ -111,15 +111,15 @@ class AccessPlan:
     runs: tuple[int, ...] = ()
     """runIDs."""
     names: tuple[str, ...] = ()
-    """Names all of whose jobs may be accessed, by ``unique`` or by a command that takes a name."""
+    """Names; the command may access every job with one of them, because of ``unique`` or a parameter."""
     keys: tuple[str, ...] = ()
     """Idempotency keys and unique keys."""
     key_holders: tuple[int, ...] = ()
     """jobIDs whose unique keys are read."""
     workflows: tuple[int, ...] = ()
-    """workflowIDs; an engine with row locks adds those of ``jobs`` and ``ends``."""
+    """workflowIDs; an engine with row locks adds the workflows of ``jobs`` and ``ends``."""
     takes: tuple[TakeRequest, ...] = ()
-    """The requests of takes, by names or patterns."""
+    """Requests for jobs, by names or patterns."""
     creates: tuple[str, ...] = ()
     """Names of jobs that the command creates, and that a waiter may take."""
     own_jobs: bool = False
@@ -131,7 +131,7 @@ class AccessPlan:
     control: bool = False
     """Whether the command changes pauses, drains or the crash list, which all units read."""
     everything: bool = False
-    """Whether the command may access any row; then no other unit may be open."""
+    """Whether the command may access any row. If so, no other unit may be open."""
 
 
 class LockPeriod(NamedTuple):
@@ -148,7 +148,7 @@ class ReadyNews:
     __slots__ = ("jobs", "wakes_all")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start without news."""
         self.jobs: list[Job] = []
         """Jobs that were queued, whether due or not."""
         self.wakes_all = False
@@ -164,7 +164,7 @@ class Unit(Protocol):
 
     @property
     def records(self) -> Records:
-        """Return the tables next to jobs."""
+        """Return the tables other than ``jobs``."""
 
     @property
     def moment(self) -> datetime:
@@ -228,16 +228,16 @@ class Unit(Protocol):
         """
 
     def claim(self, job: Job) -> None:
-        """Write a job without special attributes that becomes RUNNING: update lastRun, attempt and runID."""
+        """Write a plain job that becomes RUNNING: update lastRun, attempt and runID."""
 
     def delete(self, job_id: int) -> None:
         """Delete a job."""
 
     def delete_plain(self, job_id: int) -> str | None:
-        """Delete a RUNNING job if nothing else is needed to finish it; return its name, else None.
+        """Delete a RUNNING job and return its name, or None if finishing it takes more than a delete.
 
-        That is the case for most jobs: no repeat, parent, run, lane or memory, and no job in the table has
-        children.
+        A delete suffices for most jobs: for a job without repeat, parent, run, lane and memory, if no job in
+        the table has children.
         """
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
@@ -254,15 +254,16 @@ class Unit(Protocol):
         """
 
     def skipped_locked(self, request: TakeRequest, now: str) -> bool:
-        """Return whether ``first_due`` skipped a due job that another unit has locked, and may requeue.
+        """Return whether ``first_due`` skipped a due job because another unit has locked it.
 
-        On a shared database this includes jobs that became due after the unit began.
+        The job may stay queued when that unit ends. On a shared database, jobs that became due after this
+        unit began count too.
         """
 
     def soonest(self, request: TakeRequest, now: str) -> str | None:
-        """Return a lower bound for when the next matching job becomes due, or None if there is none.
+        """Return a lower bound for when the next matching job becomes due, or None if no job matches.
 
-        It covers every priority.
+        Jobs of all priorities count, whatever priority the request asks for.
         """
 
     def workers_with_own_jobs(self) -> frozenset[str]:
@@ -272,19 +273,20 @@ class Unit(Protocol):
         """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
 
     def expired(self, now: str, limit: int) -> list[Job]:
-        """Return expired jobs, oldest first; damaged ones as DamagedJob."""
+        """Return at most ``limit`` expired jobs, oldest first; a damaged job is returned as DamagedJob."""
 
     def due_on_all_hosts(self, now: str) -> list[Job]:
         """Return the broadcast schedules that are due and not paused, oldest first."""
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
-        """Yield all jobs with a repeat, by name, damaged ones as DamagedJob. Each is read when it is yielded.
+        """Yield all jobs with a repeat, ordered by name; a damaged job is yielded as DamagedJob.
 
-        With ``due``, yield only those that are queued and due by that timestamp.
+        Each job is read just before it is yielded. With ``due``, yield only jobs that are queued and due by
+        that timestamp.
         """
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name by jobID, in any state."""
+        """Return the jobs of a name in any state, at most ``limit``, lowest jobID first."""
 
     def bound_of_name(self, name: str) -> list[Job]:
         """Return the jobs of a name that are bound to a worker."""
@@ -296,7 +298,7 @@ class Unit(Protocol):
         """Handle a change of how many jobs with a concurrency key may run; all waiters are checked again."""
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
-        """Return the oldest job of a name in any state, mocked or real."""
+        """Return the oldest job of a name in any state; ``mocked``: a mocked job, otherwise a real one."""
 
     def children(self, job_id: int) -> list[Job]:
         """Return the children of a job by jobID."""
@@ -337,7 +339,7 @@ class Page(NamedTuple):
 
 
 class PendingReads:
-    """Counts running and waiting reads, in total and by token; a token may have a share of the limit.
+    """Counts running and waiting reads, in total and by token; one token may use a share of the limit.
 
     The token of a read is ``READING_TOKEN``, which a task inherits from the caller that creates it.
     """
@@ -385,7 +387,7 @@ class ReadExecutor(Protocol):
 
 
 class Reader(ABC):
-    """The reads of committed rows of one server, outside of units; subclasses execute the statements.
+    """Reads committed rows for one server, outside of units; subclasses execute the statements.
 
     Index seeks and scans use separate connections, so that a slow list does not delay clients that follow a
     run.
@@ -475,14 +477,14 @@ class Engine(Protocol):
     waits_for_disk: bool
     """Whether a commit is slow enough to run in a thread."""
     lost_commit: StoreError | None
-    """Why the outcome of a commit is unknown, while it is looked up; no other unit can begin meanwhile."""
+    """The error after which the outcome of a commit is unknown, or None. While it is set, no unit begins."""
 
     @property
     def row_reader(self) -> RowReader | None:
         """Return an object that reads rows in parallel to the open unit; None if only the writer can."""
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` may continue; searches are rate limited by token."""
+        """Return the seconds until ``Unit.search`` may continue; searches are rate limited per token."""
 
     def reach(self) -> None:
         """Reconnect to the database while no unit is open; raises StoreAway if it is still unreachable."""
@@ -509,7 +511,7 @@ class Engine(Protocol):
         """Free the disk reserve."""
 
     def reserve_space(self) -> None:
-        """Reserve disk space again if a full disk has room."""
+        """Allocate the disk reserve again if the disk has room again."""
 
     def changed_outside(self) -> bool:
         """Return whether another process changed the database since the last unit; call it between units."""
@@ -518,16 +520,16 @@ class Engine(Protocol):
         """Return the last heartbeat of a server of this database; empty if there was none."""
 
     def next_moment(self) -> str | None:
-        """Return when the next job expires or the next pause ends."""
+        """Return when the next job expires or the next pause ends, whichever is first; None if neither."""
 
     def planned(self) -> object:
         """Return an object that stays equal until ``next_moment`` or ``next_on_all_hosts`` changes."""
 
     def next_on_all_hosts(self) -> str | None:
-        """Return when the next broadcast schedule is due."""
+        """Return when the next broadcast schedule is due, or None."""
 
     def soonest_of_all(self, now: str) -> str | None:
-        """Return when the next job of any lane becomes due."""
+        """Return when the next job of any lane becomes due after ``now``, or None."""
 
     def close(self) -> None:
         """Close the database and roll back an open unit."""

@@ -62,10 +62,11 @@ class Findings:
     """The result of validating an old database."""
 
     good: set[int] = field(default_factory=set)
+    """jobIDs of the rows that can be imported."""
     bad: dict[Any, str] = field(default_factory=dict)
     """The complaint about each row that cannot be imported, by jobID."""
     running: int = 0
-    """Number of good rows in state RUNNING, which no worker will get again."""
+    """Number of good rows in state RUNNING: no worker takes these jobs again."""
 
 
 def examine(old: Path) -> Findings:
@@ -96,8 +97,8 @@ def examine(old: Path) -> Findings:
 def import_jobs(old: Path, database: Path, findings: Findings) -> int:
     """Import the good rows in one transaction; return their number.
 
-    Creates the database if it does not exist. Raises TransferError if a jobID is taken already, and
-    ``schema.SchemaError`` for a foreign database.
+    Creates the database if it does not exist. Raises TransferError if the database has a job with one of the
+    jobIDs, and ``schema.SchemaError`` if it is not a database of bedrockjobs.
     """
     with closing(_open_old(old)) as source, closing(open_for_writing(database)) as target:
         schema.apply(target)

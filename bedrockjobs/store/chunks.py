@@ -18,9 +18,6 @@ PLAIN, ZLIB = "", "zlib"
 OUTPUT_CHUNK_BYTES = 128 * 1024
 """Target size of a compacted chunk: larger ones hardly compress better, and a read unpacks all of it."""
 
-LEVEL = 9
-"""Compression level of zlib: the best, since no client waits for it. bz2 saves another third, but needs much
-memory to unpack."""
 
 OUTPUT_PACKED_BYTES_MIN = 2_048
 """Minimum size of a finished run's output to compact it; less output would hardly get smaller."""
@@ -58,7 +55,7 @@ class Chunk(NamedTuple):
 
 def chunk_of(run_id: int, first_seq: int, start: int, lines: Sequence[PrintedLine]) -> Chunk:
     """Encode one or more lines as an uncompressed chunk."""
-    # Bytes counted per line in addition to its text, so that empty lines count towards the limit.
+    # Each line counts one byte more than its text, so that empty lines count towards the limit.
     size = sum(len(line.text.encode(errors="replace")) + 1 for line in lines)
     last_seq = first_seq + len(lines) - 1
     content = json.encode(list(_items(lines)))
@@ -87,7 +84,7 @@ def lines_of(codec: str, content: bytes) -> list[PrintedLine]:
 
 
 def unpacked(codec: str, content: bytes) -> bytes:
-    """Decompress a content to JSON; raises ValueError for an unknown codec or damage."""
+    """Return the JSON content of a chunk, decompressed; raises ValueError for an unknown codec or damage."""
     if codec == PLAIN:
         return content
     if codec != ZLIB:
@@ -99,13 +96,14 @@ def unpacked(codec: str, content: bytes) -> bytes:
 
 
 def joined(chunks: Sequence[Chunk]) -> Chunk:
-    """Compact consecutive chunks into one.
+    """Compact consecutive chunks into one chunk.
 
-    A hundred kilobytes take some milliseconds, mostly without the GIL.
+    Compacting a hundred kilobytes takes some milliseconds, mostly without the GIL.
     """
     first, last = chunks[0], chunks[-1]
     parts = (unpacked(chunk.codec, chunk.content)[1:-1] for chunk in chunks)
-    content = zlib.compress(b"[" + b",".join(parts) + b"]", LEVEL)
+    # The best level, since no client waits. bz2 saves another third, but needs much memory to unpack.
+    content = zlib.compress(b"[" + b",".join(parts) + b"]", level=9)
     return first._replace(last_seq=last.last_seq, codec=ZLIB, size=last.end - first.start, content=content)
 
 

@@ -1,6 +1,7 @@
-"""Opens the files next to a database without following links.
+"""The files of a SQLite database: safe opening, loss and replacement, the disk reserve, and the owner's lock.
 
-Anyone who may write to the folder could plant a link and make the server write to another user's file.
+Files are opened without following links: a user who may write to the folder could plant a link, and make the
+server write to another user's file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FILLED_AT_ONCE = 1024 * 1024
 
 
 class UnsafeFile(RuntimeError):
-    """A link or foreign file is in place of one of our files; the message says what to do."""
+    """A file of the database is a link, not regular, or another user's; the message says what to do."""
 
 
 JOURNAL = "-journal"
@@ -36,8 +37,8 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 def open_plain(path: Path) -> int:
     """Open a file for reading and writing, created with mode 0600 if missing; return its descriptor.
 
-    Raises UnsafeFile for a link, for a file with a second name, for anything but a regular file, and for what
-    ``check_owner`` refuses.
+    Raises UnsafeFile for a link, for a file with several hard links, for anything but a regular file, and if
+    ``check_owner`` would refuse the file.
     """
     try:
         file = _open_ours(path)
@@ -52,9 +53,9 @@ def open_plain(path: Path) -> int:
 
 
 def _open_ours(path: Path) -> int:
-    """Open or create a file; an existing one is checked through its descriptor, so it cannot be swapped.
+    """Open or create a file; an existing file is checked through its descriptor, so it cannot be swapped.
 
-    Raises OSError, or UnsafeFile.
+    Raises UnsafeFile or OSError.
     """
     try:
         return os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
@@ -69,10 +70,11 @@ def _open_ours(path: Path) -> int:
 
 
 def check_owner(database: Path) -> None:
-    """Raise UnsafeFile if another user owns a file of the database, or one is world-writable.
+    """Raise UnsafeFile if a file of the database is world-writable or belongs to an untrusted user.
 
-    Trusted owners are this user, root and the owner of the folder, unless the folder is world-writable. A
-    group may write: only a trusted owner can permit that, as Kubernetes does in volumes with an fsGroup.
+    Trusted users are this user, root and, unless the folder is world-writable, the owner of the folder. A
+    file may be group-writable: only a trusted owner can permit that, as Kubernetes does in volumes with an
+    fsGroup.
     """
     for suffix in ("", *SIDE_FILES, "-lock"):
         path = Path(f"{database}{suffix}")
@@ -102,9 +104,9 @@ def _check_found(path: Path, found: os.stat_result) -> None:
 def occupy_names(database: Path, suffixes: Iterable[str] = SIDE_FILES) -> None:
     """Create the missing side files of a database if its folder is world-writable.
 
-    Otherwise another user could create them after ``check_owner``, and SQLite would open them. SQLite ignores
-    empty ones. Once SQLite has the database open, only ``-journal`` may be given: closing another side file
-    would drop its locks. Raises UnsafeFile or OSError.
+    Otherwise another user could create these files after ``check_owner``, and SQLite would open them. SQLite
+    ignores empty side files. Once SQLite has the database open, ``suffixes`` may only be ``-journal``, since
+    closing another side file would drop SQLite's locks. Raises UnsafeFile or OSError.
     """
     if _is_world_writable(database.parent):
         for suffix in suffixes:
@@ -115,19 +117,19 @@ def occupy_names(database: Path, suffixes: Iterable[str] = SIDE_FILES) -> None:
 def names_protected(database: Path) -> Iterator[None]:
     """Check a database, and occupy the names of its side files while SQLite uses it.
 
-    A server may have it open, but not this process. Raises UnsafeFile or OSError.
+    A server may have the database open, but this process must not. Raises UnsafeFile or OSError.
     """
     check_owner(database)
-    has_journal = Path(f"{database}{JOURNAL}").exists()  # then it is the server's
+    has_journal = Path(f"{database}{JOURNAL}").exists()  # then the server made it
     occupy_names(database)
     try:
         yield
     finally:
         if not has_journal:
-            _leave_journal(database)
+            _remove_journal(database)
 
 
-def _leave_journal(database: Path) -> None:
+def _remove_journal(database: Path) -> None:
     """Remove the empty journal that ``occupy_names`` made."""
     journal = Path(f"{database}{JOURNAL}")
     with suppress(OSError, UnsafeFile):
@@ -140,15 +142,15 @@ def _is_world_writable(folder: Path) -> bool:
 
 
 def make_plain(path: Path) -> int:
-    """Replace a plain file with a new one; return its descriptor. Raises UnsafeFile."""
+    """Create an empty file, replacing an existing regular file; return its descriptor. Raises UnsafeFile."""
     remove_plain(path)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL, 0o600)
 
 
 def fill(path: Path, size: int) -> None:
-    """Extend a file to ``size`` bytes with zeros; a longer one is unchanged.
+    """Extend a file to ``size`` bytes with zeros; a longer file is left unchanged.
 
-    Raises OSError if the disk is full, with the file unchanged, and UnsafeFile.
+    Raises OSError if the disk is full, and then leaves the file unchanged. Raises UnsafeFile.
     """
     file = open_plain(path)
     try:
@@ -185,21 +187,25 @@ def _unsafe_words(path: Path) -> str:
 # SQLite would silently create a new database in place of a missing one, and ignore a missing log.
 
 
-STOPPED = "nobody: the last one stopped well"
+STOPPED = "no server: the last one stopped cleanly"
 """Content of the lock file after a clean shutdown."""
+
+_WITHOUT_OWNER = ("", STOPPED, "nobody: the last one stopped well")
+"""Contents of a lock file that name no owner: of a new file, and after a clean shutdown, also of an older
+server."""
 
 REMEDY = "Restore the missing file or a backup; --accept-loss starts without it."
 
 
 def loss_of(database: Path, last: str, touched_ns: int) -> str | None:
-    """Describe missing files, or return None.
+    """Return a sentence about the missing or truncated files of a database, or None.
 
-    ``last`` is the last owner in the lock file, or empty. ``touched_ns`` is when the server last wrote to the
-    database itself: after a later write, another program has checkpointed and removed the log, as SQLite does
-    when it closes a database.
+    ``last`` is the text of the lock file, empty for a new one. ``touched_ns`` is when the server last wrote
+    to the database file, in nanoseconds. If the file was written later, another program has checkpointed and
+    removed the log, as SQLite does when it closes a database.
     """
     log_bytes = _size(Path(f"{database}-wal"))
-    died = last not in ("", STOPPED)
+    died = last not in _WITHOUT_OWNER
     who = f" It was last used by {last}, which did not stop cleanly." if died else ""
     log = f" Its log {database}-wal holds {log_bytes} bytes." if log_bytes else ""
     try:
@@ -255,11 +261,11 @@ class DiskReserve:
 
 # Ownership of a database by one server: a lock on a file next to it and one on the database itself.
 #
-# The lock file names the owner. The lock on the database also works under another name of it, and if the
-# lock file is removed. It is an flock, which does not affect SQLite's locks. But closing any descriptor of
-# the database drops all of SQLite's locks in this process, so this one is opened before SQLite opens the
-# file and closed after it, nothing else in the process opens it, and child processes are started by exec,
-# which closes it.
+# The lock file names the owner. The lock on the database also holds if the database has another name, or if
+# the lock file is removed. It is an flock, which does not affect SQLite's locks. But closing any descriptor
+# of the database drops all of SQLite's locks in this process. So the lock's descriptor is opened before
+# SQLite opens the database and closed after SQLite has closed it, nothing else in the process opens the
+# database, and child processes are started by exec, which closes the descriptor.
 
 
 log = logging.getLogger(__name__)
@@ -270,16 +276,17 @@ class Owned(RuntimeError):
 
 
 class Lost(RuntimeError):
-    """Something of the database is missing; the message says what, and what to do."""
+    """The database or its log is missing or truncated; the message says which, and what to do."""
 
 
 class DatabaseLock:
     """The lock on one database, held until ``release`` or the end of the process."""
 
     def __init__(self, database: Path, *, accept_loss: bool = False, replaces: bool = False) -> None:
-        """Prepare to lock ``database``, a path without links; ``accept_loss`` ignores missing files.
+        """Prepare to lock ``database``, a path without links.
 
-        With ``replaces`` missing files are not checked.
+        With ``accept_loss``, missing files are only logged. With ``replaces``, they are not looked for, since
+        the caller is going to replace the database.
         """
         self._database = database
         self._path = lock_path(database)
@@ -292,8 +299,8 @@ class DatabaseLock:
     def acquire(self) -> None:
         """Acquire the lock; create an empty file if there is no database.
 
-        Raises Owned if another process has it, Lost if a part of it is missing, UnsafeFile for a link or a
-        file of another user.
+        Raises Owned if another process has the lock, Lost if a file of the database is missing, UnsafeFile
+        for a link or a file of another user.
         """
         check_owner(self._database)
         file = open_plain(self._path)
@@ -342,7 +349,7 @@ class DatabaseLock:
     def release(self) -> None:
         """Release the lock after the database is closed.
 
-        The file is not removed, since two servers could then lock two files.
+        The lock file is not removed: otherwise two servers could lock two files of that name.
         """
         if self._file is None or self._held is None:
             return
@@ -353,7 +360,7 @@ class DatabaseLock:
             os.close(self._file)
             os.close(self._held)
             self._file = self._held = None
-            _leave_journal(self._database)
+            _remove_journal(self._database)
 
 
 def lock_path(database: Path) -> Path:
@@ -368,7 +375,7 @@ def _words(file: int) -> str:
 
 def _owner(file: int) -> str:
     owner = _words(file)
-    return "another server" if owner in ("", STOPPED) else owner
+    return "another server" if owner in _WITHOUT_OWNER else owner
 
 
 def owner_of(database: Path) -> str | None:
@@ -398,13 +405,13 @@ def owner_of(database: Path) -> str | None:
 
 
 POLL_S = 1.0
-"""Interval between two checks of all files; database and log are also checked after each sync."""
+"""Seconds between two checks of all files; database and log are also checked after each sync."""
 
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # holds the GIL: the call is short
 _AT_FDCWD, _STATX_INO, _STATX_SIZE = -100, 0x100, 0x200
 _statx = getattr(_libc, "statx", None)
-"""None if the C library lacks it: before glibc 2.28 and musl 1.2.4, and on systems other than Linux."""
+"""The function of the C library, or None before glibc 2.28 and musl 1.2.4 and on systems other than Linux."""
 _Statx = ctypes.c_char * 256
 _ino_and_size_of = Struct("=32xQQ").unpack_from
 _device_of = Struct("=136xII").unpack_from
@@ -420,7 +427,7 @@ class FileGone(StoreBroken):
 
 
 class FileWatch:
-    """The files of one database that SQLite has open in write-ahead mode."""
+    """Checks that the files of a database, which SQLite has open in write-ahead mode, stay in place."""
 
     def __init__(self, database: str) -> None:
         """Record the identities of the files."""

@@ -38,12 +38,12 @@ class CachedFlags:
         return self._expiry
 
     def add_expiry(self, timestamp: str) -> None:
-        """Lower the next expiry to that of a written job, if that is earlier."""
+        """Record the expiry of a written job, if it is earlier than the next expiry."""
         if self._expiry_known and (self._expiry is None or timestamp < self._expiry):
             self._expiry = timestamp
 
     def drop_expiry(self) -> None:
-        """Drop the next expiry, so that it is read again when needed."""
+        """Drop the cached next expiry, so that it is read again when it is needed."""
         self._expiry_known = False
 
     def crash_patterns(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class CachedFlags:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Return nothing: the flags are cheap to read again."""
+        """Return None: ``undo`` drops the flags, which are cheap to read again."""
 
     def undo(self, mark: None) -> None:
         """Drop all flags."""

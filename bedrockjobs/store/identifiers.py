@@ -1,7 +1,7 @@
 """Allocates jobIDs and runIDs in memory, from blocks reserved in the database.
 
-The database stores the first unreserved number, so most commits need not write it. A killed server skips the
-rest of its block; a clean shutdown returns it.
+The database stores the first unreserved ID, so most commits need not write it. If the server is killed, the
+rest of its block stays unused; a clean shutdown releases the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bedrockjobs.store.statements import STATEMENTS as SQL
 
 
 class Identifiers:
-    """The id allocator of one database."""
+    """The ID allocator of one database."""
 
     def __init__(self, execute: Callable[..., Any], job_exists: Callable[[int], bool]) -> None:
         """Use the writer's connection; ``job_exists`` returns whether a jobID is in use."""
@@ -33,7 +33,7 @@ class Identifiers:
         self._known = True
 
     def new_job(self) -> int:
-        """Allocate a jobID, skipping those of imported jobs."""
+        """Allocate a jobID, skipping jobIDs of imported jobs."""
         if not self._known:
             self._load()
         found = self._jobs.next
@@ -43,7 +43,7 @@ class Identifiers:
         return found
 
     def return_job(self, job_id: int) -> None:
-        """Return the jobID that was allocated last."""
+        """Release the jobID that was allocated last, so that the next job gets it."""
         assert job_id == self._jobs.next - 1
         self._jobs.next = job_id
 
@@ -55,7 +55,7 @@ class Identifiers:
         return self._runs.next - 1
 
     def save(self) -> None:
-        """Reserve a new block in the open transaction if the last one is used up."""
+        """Reserve a new block in the open transaction if the last block is used up."""
         if self._known and (self._jobs.next > self._jobs.end or self._runs.next > self._runs.end):
             for counter in self._counters:
                 if counter.next > counter.end:
@@ -78,36 +78,36 @@ class Identifiers:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int] | None:
-        """Return the next numbers, or None if unknown."""
+        """Return the next jobID and the next runID, or None if they are unknown."""
         return (self._jobs.next, self._runs.next) if self._known else None
 
     def undo(self, mark: tuple[int, int] | None) -> None:
-        """Allocate the same numbers again."""
+        """Release the IDs that were allocated since the mark."""
         if mark is None:
             self.forget()
         else:
             self._jobs.next, self._runs.next = mark
 
     def forget(self) -> None:
-        """Read the numbers again at the next allocation."""
+        """Read the stored IDs again at the next allocation."""
         self._known = False
 
 
 class _Counter:
-    """A counter of one kind of id."""
+    """The counter of jobIDs or of runIDs."""
 
     def __init__(self, execute: Callable[..., Any], key: str) -> None:
         self._execute = execute
         self._key = key
         self.next = 0
-        """The next number to allocate."""
+        """The next ID to allocate."""
         self.end = 0
-        """The first unreserved number, in the open transaction."""
+        """The first unreserved ID, in the open transaction."""
         self.kept = 0, 0
         """``next`` and ``end`` as of the last commit."""
 
     def load(self) -> None:
-        """Read the stored number; if the last commit left it so, continue with the reserved block."""
+        """Read the first unreserved ID; continue within the reserved block if it is as of the last commit."""
         stored = int(self._execute(SQL["get_meta"], (self._key,)).fetchone()[0])
         before, end = self.kept
         self.next, self.end = (before if stored == end else stored), stored

@@ -38,7 +38,10 @@ class ObservedSchema(NamedTuple):
 
 
 def schema_of(path: Path) -> ObservedSchema:
-    """Compare the schema with ours; raises TransferError if the file is missing, sqlite3.Error if foreign."""
+    """Compare the schema of a file with ``schema.sql``.
+
+    Raises TransferError if the file is missing, sqlite3.Error if it is not a SQLite database.
+    """
     with closing(open_read_only(path)) as found, closing(sqlite3.connect(":memory:")) as meant:
         meant.isolation_level = None
         newest = apply(meant).after
@@ -60,7 +63,7 @@ def _things(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def _definition(sql: str) -> str:
-    """Return a statement without comments and layout."""
+    """Return a statement without comments, with each run of whitespace as one space."""
     return _QUOTED_OR_IGNORED.sub(lambda found: found[1] or " ", sql).strip()
 
 
@@ -72,7 +75,7 @@ def _differences(found: dict[str, str], meant: dict[str, str]) -> list[str]:
 
 
 def ended_uncleanly(path: Path) -> bool:
-    """Return whether the last server did not close the database: its log still exists and has content."""
+    """Return whether the last server did not close the database: its write-ahead log is not empty."""
     log = path.with_name(f"{path.name}-wal")
     return path.exists() and log.exists() and log.stat().st_size > 0
 

@@ -17,14 +17,14 @@ from bedrockjobs.store.schema import VERSION, SchemaError, version_of
 from bedrockjobs.store.transfer import TransferError, open_for_writing
 
 BUSY_S = 5.0
-"""Maximum seconds to wait for a transaction of the server, which takes milliseconds."""
+"""Maximum seconds to wait until a running server ends its transaction, which takes milliseconds."""
 
 
 class FileUnit:
-    """An open transaction on the tables next to jobs."""
+    """An open transaction on the tables other than ``jobs``."""
 
     def __init__(self, connection: sqlite3.Connection, moment: datetime) -> None:
-        """Use a connection, with a timestamp for all changes."""
+        """Use a connection; ``moment`` is the time of all changes."""
         self.moment = moment
         self.records = Records(connection)
 

@@ -62,7 +62,7 @@ _CHANGE = "UPDATE bedrockjobs_outbox SET attempts = {0}, again = {1}, state = {2
 
 
 class OutboxRow(NamedTuple):
-    """A job that is to be carried over."""
+    """A job of the outbox, which a relay is to create on the server."""
 
     id: int
     idempotency_key: str
@@ -90,7 +90,7 @@ def _package(connection: object) -> str:
 
 
 def add(connection: Any, idempotency_key: str, order_key: str, job: str) -> None:
-    """Add a row in the connection's transaction; raises InvalidArgument for another kind of connection."""
+    """Add a row in the connection's transaction; raises InvalidArgument for an unsupported connection."""
     values = (idempotency_key, order_key, job)
     package = _package(connection)
     if package == "sqlalchemy":
@@ -120,10 +120,10 @@ def _executed(connection: Any, sql: str, values: tuple[Any, ...] = ()) -> Any:
 
 
 def connect(url: str) -> Any:
-    """Connect to the database of an outbox: a SQLite file, or a URL.
+    """Connect to the database of an outbox; ``url`` is the path of a SQLite file, or a URL.
 
-    ``mysql+pymysql://user:password@host/name`` and the like name the DB-API module, which must be installed.
-    Raises InvalidArgument, and the module's errors.
+    A URL names the DB-API module, which must be installed: ``mysql+pymysql://user:password@host/name``.
+    Without a module, ``postgresql://`` uses psycopg. Raises InvalidArgument, and the module's errors.
     """
     scheme, _, rest = url.partition("://")
     if not rest or scheme == "sqlite":
@@ -154,10 +154,10 @@ def connect(url: str) -> Any:
 
 
 class OutboxTable:
-    """The table as its relay uses it; each change is a transaction of its own."""
+    """The outbox table, as a relay uses it; each method runs in a transaction of its own."""
 
     def __init__(self, connection: Any) -> None:
-        """Use a DB-API connection without autocommit; raises InvalidArgument for another one."""
+        """Use a DB-API connection without autocommit; raises InvalidArgument for an unsupported one."""
         self._connection = connection
         self._mark = _mark(connection)
         mssql = _package(connection) in ("pymssql", "pyodbc")
@@ -173,11 +173,14 @@ class OutboxTable:
         return rows
 
     def next_rows(self, now: str) -> list[OutboxRow]:
-        """Return the rows to send now, in order, but none behind a waiting row of its ``order_key``."""
+        """Return the next rows to send, in order, at most a hundred.
+
+        A row is left out while an earlier row with the same ``order_key`` waits for another attempt.
+        """
         return self._do(_NEXT + self._some, now, now, reads=True)
 
     def aside(self) -> list[OutboxRow]:
-        """Return the rows that can never be sent."""
+        """Return the rows that were set aside, since they can never be sent."""
         return self._do(_ASIDE, reads=True)
 
     def delete(self, row: OutboxRow) -> None:
@@ -189,5 +192,5 @@ class OutboxTable:
         self._do(_CHANGE, row.attempts + 1, again, "waiting", error[:ERROR_CHARS_MAX], row.id)
 
     def put_aside(self, row: OutboxRow, error: str) -> None:
-        """Set a row aside that can never be sent."""
+        """Set a row aside, since it can never be sent, and store the error."""
         self._do(_CHANGE, row.attempts + 1, "", "aside", error[:ERROR_CHARS_MAX], row.id)

@@ -40,7 +40,7 @@ from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching
 
 NAMES_MATCHED_MAX = 50_000
-"""Maximum number of names in the cache of matching patterns; it is cleared when it is full."""
+"""Maximum number of names in the cache of the patterns that match a name; a full cache is cleared."""
 
 UNINDEXED_MAX = 128
 """Maximum number of patterns without a fixed part, since each new name is matched against all of them."""
@@ -54,8 +54,8 @@ SCANS_TRIED_MAX = 100
 last."""
 
 GROUPS_IN_ONE_DICT_MAX = 10_000
-"""Maximum number of groups of a pattern with all bounds in one dict. Then the bounds are spread over
-``PARTS_OF_BOUNDS`` dicts, which takes 2 ms."""
+"""Maximum number of groups of a pattern whose bounds are in one dict. The bounds of more groups are spread
+over ``PARTS_OF_BOUNDS`` dicts; spreading takes 2 ms."""
 
 PARTS_OF_BOUNDS = 64
 """Number of dicts over which the bounds are spread: even with millions of groups, one dict grows within
@@ -65,12 +65,12 @@ STEPS_OF_SCAN = 50
 """Minimum number of steps charged for a slice of a scan: a new pattern without names takes 0.1 ms."""
 
 EVICTIONS_TRIED_MAX = 100
-"""Maximum number of patterns examined to evict one. If all of these are being searched, the cache exceeds its
-limit a little."""
+"""Maximum number of patterns examined to evict one. If all examined patterns are being searched, the cache
+exceeds its limit a little."""
 
 Group = str | tuple[str, str]
-"""The jobs of one name and priority: the name, or lane and name if the pattern's lane combines several
-lanes."""
+"""Identifies the jobs of one priority and name: the name, or lane and name if the pattern's lane combines
+several lanes."""
 
 HeapEntry = tuple[str, int, Group]
 """nextRun and jobID of the first job of a group, and the group."""
@@ -104,9 +104,10 @@ class Seeks(Protocol):
         """Return the first job of each group whose name is in a list of names."""
 
     def heads_after(self, lane: str, after: Any, prefix: str, limit: int) -> tuple[list[GroupHead], Any, int]:
-        """Return the next heads of names with a prefix, the position after them, and the cost in rows.
+        """Return the next heads of names with a prefix, the new position, and the cost in rows.
 
-        Begin with None; the position is None at the end. The cost is about ``limit``.
+        ``after`` is the position that the last call returned, or None at the beginning; the new position is
+        None at the end. The cost is about ``limit``.
         """
 
     def due_after(
@@ -122,11 +123,11 @@ class _Pattern:
         self.names = names
         self.lane = lane
         self.by = by
-        """The token that requested it first; its budget pays for the scan."""
+        """The token that requested the pattern first; its budget pays for the scan."""
         self.heaps: dict[int, list[HeapEntry]] = {priority: [] for priority in PRIORITIES}
         self.bounds: dict[int, list[dict[Group, HeapEntry]]] = {priority: [{}] for priority in PRIORITIES}
-        """For each priority, the lowest entry of each group: in one dict, or in many, since adding to a large
-        dict may take 30 ms."""
+        """For each priority, the lowest entry of each group: in one dict, or in several dicts, since adding
+        to a large dict may take 30 ms."""
         self.groups = 0
         """Number of groups with bounds."""
         self.parked: dict[str, list[tuple[int, HeapEntry]]] = {}
@@ -173,7 +174,7 @@ class Walked(Protocol):
 
     names: Names
     by: str
-    """The token that requested it first; its budget pays for the scan."""
+    """The token that requested the pattern first; its budget pays for the scan."""
 
 
 W = TypeVar("W", bound=Walked)
@@ -190,7 +191,7 @@ class Walk(Generic[W]):
         self.patterns: dict[W, None] = {}
         """Patterns that are part of the present round."""
         self.next_round: dict[W, None] = {}
-        """Patterns that joined during the present round and wait for the next one."""
+        """Patterns that joined during the present round and wait for the next round."""
         self._matching: PatternSet[W] = PatternSet()
         self._matching_next: PatternSet[W] = PatternSet()
         self._lists: list[W] = []
@@ -198,7 +199,7 @@ class Walk(Generic[W]):
     def join(self, pattern: W) -> None:
         """Add a pattern to the next round.
 
-        It is indexed now, since very many patterns may join before the round begins.
+        The pattern is indexed now, since indexing all patterns when the round begins might take long.
         """
         self.next_round[pattern] = None
         for text in pattern.names.patterns:
@@ -272,16 +273,16 @@ class Turns:
     """Decides which searches for new patterns may begin in a unit.
 
     A new pattern costs more than a take, so each unit begins only a few searches. Tokens take turns, so that
-    one with very many patterns delays only itself.
+    a token with very many patterns delays only its own takes.
     """
 
     def __init__(self) -> None:
         self._invited: Sequence[Names] = ()
         """Names whose search this unit begins before any other."""
         self._crowded = False
-        """Whether more names wait for their search to begin."""
+        """Whether further names wait for their search to begin."""
         self._turned_away: dict[Names, str] = {}
-        """Names whose search could not begin yet, with the token that asked."""
+        """Names whose search could not begin yet, with the token that requested them."""
 
     def admits(self, names: Names, by: str, *, has_room: bool) -> bool:
         """Return whether this unit may begin a search; ``has_room``: the unit has done little work so far."""
@@ -291,7 +292,7 @@ class Turns:
         return False
 
     def next_of(self, lost: list[Names]) -> Sequence[Names]:
-        """Return the names whose search the next unit begins; ``lost`` are all those that have not begun."""
+        """Return the names whose search the next unit begins; ``lost``: all names not yet searched."""
         self._invited = self._for_one_unit(lost) if lost or self._turned_away else ()
         self._crowded = len(lost) > len(self._invited)
         return self._invited
@@ -316,7 +317,7 @@ class PatternIndex:
     def __init__(
         self, seeks: Seeks, patterns_max: int, groups_max: int, monotonic: Callable[[], float]
     ) -> None:
-        """Cache up to ``patterns_max`` patterns, counting each one of a list, and ``groups_max`` groups."""
+        """Cache up to ``groups_max`` groups and ``patterns_max`` patterns, counting each one of a list."""
         self._seeks = seeks
         self._patterns_max = patterns_max
         self._groups_max = groups_max
@@ -326,7 +327,7 @@ class PatternIndex:
         self._read = 0
         """Rows that scans have read in the open unit."""
         self._raised = 0
-        """Number of times that a bound was raised: after a rollback a raised bound may be too high."""
+        """Number of times that a bound was raised: a raised bound may be too high after a rollback."""
         self.budget = Budget(monotonic)
         """The search budget of each token."""
         self._steps = SEARCHED_UNIT_MAX
@@ -342,12 +343,12 @@ class PatternIndex:
         self._matching: dict[tuple[str, str], Sequence[_Pattern]] = {}
         self._walks: OrderedDict[tuple[str, str], _LaneWalk] = OrderedDict()
         self._pending: dict[Names, dict[_Pattern, None]] = {}
-        """Names with a postponed take, and the patterns it needs."""
+        """Names with a postponed take, and the patterns that the take needs."""
         self._resumable: dict[Names, None] = {}
         """The names in ``_pending`` that need no scan, but more steps than one unit has."""
         self._turns = Turns()
         self._asked: tuple[Names, Sequence[Names]] | None = None
-        """The names of the present take, and the patterns of that list, which are looked up one by one."""
+        """The names of the present take, and the patterns in it, which are looked up one by one."""
         self._compared: OrderedDict[_Pattern, None] = OrderedDict()
         """The patterns that are compared with every name, least recently used first."""
         self._globs = self._groups = 0
@@ -355,7 +356,7 @@ class PatternIndex:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> int:
-        """Return the count of raised bounds; lowered ones stay valid after a rollback."""
+        """Return the count of raised bounds; lowered bounds stay valid after a rollback."""
         return self._raised
 
     def undo(self, mark: int) -> None:
@@ -424,7 +425,7 @@ class PatternIndex:
                     pattern.returning = entries
 
     def offer(self, row: Job, lane: str) -> None:
-        """Add a queued job; ``lane`` is its own lane, or the one that combines all its locks."""
+        """Add a queued job; ``lane`` is the job's lane, or the lane that combines it with other locks."""
         if not self._patterns:
             return
         matching = self._matching.get((lane, row.name))
@@ -487,10 +488,10 @@ class PatternIndex:
         by: str,
         parts: Sequence[Names] = (),
     ) -> Job | None:
-        """Return the first due job of some names; raises StillSearching.
+        """Return the first due job that matches ``names``; raises StillSearching.
 
-        With ``parts``, the patterns of a list, return the first job of all of them. The scan is charged to
-        the budget of the token ``by``.
+        ``parts`` are the patterns of ``names`` if that is a list: each is indexed on its own. The scan is
+        charged to the budget of the token ``by``.
         """
         parts = parts or (names,)
         if any((part, lane) not in self._patterns for part in parts) and not self._turns.admits(
@@ -534,14 +535,14 @@ class PatternIndex:
         return min(tops, default=None)
 
     def is_ready(self, names: Names, lane: str) -> bool:
-        """Return whether the scan of a pattern, or of each one of a short list, is complete."""
+        """Return whether the scan of a pattern, or of each pattern of a short list, is complete."""
         if names.parts:
             return all(part.single is not None or self.is_ready(part, lane) for part in names.parts)
         pattern = self._patterns.get((names, lane))
         return pattern is not None and pattern.walk is None and not pattern.returning
 
     def is_wide(self, names: Names, lane: str) -> bool:
-        """Return whether a pattern, or one of a short list, has too many groups for heaps."""
+        """Return whether a pattern, or a pattern of a short list, has too many groups for heaps."""
         if names.parts:
             return any(self.is_wide(part, lane) for part in names.parts)
         pattern = self._patterns.get((names, lane))
@@ -733,7 +734,7 @@ class PatternIndex:
         self._offer(pattern, (next_run, job_id, group), priority)
 
     def _make_room(self) -> None:
-        """Evict the least used patterns, except those of the present take and those that are being searched.
+        """Evict the least used patterns, except patterns of the present take and patterns being searched.
 
         A pattern with very many names becomes wide instead, since a scan at each take costs more.
         """
@@ -763,7 +764,7 @@ class PatternIndex:
         self._forget_matches()
 
     def _is_in_use(self, pattern: _Pattern) -> bool:
-        """Return whether a take needs a pattern: evicting such a one would restart its scan each time."""
+        """Return whether a take needs a pattern; the scan of an evicted pattern would start again."""
         asked = self._asked is not None and pattern.names in self._asked[1]
         return asked or pattern.walk is not None or bool(pattern.needed_by)
 
@@ -810,11 +811,11 @@ class PatternIndex:
 
     @property
     def _has_time(self) -> bool:
-        """Return whether scans may continue in this unit; some rows are read even on a slow machine."""
+        """Return whether scans may continue in this unit; each unit may read ``SEARCHED_BETWEEN`` rows."""
         return self._left_s > 0 or self._read < SEARCHED_BETWEEN
 
     def _read_some(self, walk: _LaneWalk, limit: int) -> int:
-        """Continue a scan for some rows; return how many were read."""
+        """Continue a scan for about ``limit`` rows; return the number of rows read."""
         self._raised += 1
         patterns = walk.patterns
         heads, walk.at, cost = self._seeks.heads_after(walk.lane, walk.at, walk.prefix, limit)
@@ -838,7 +839,7 @@ class PatternIndex:
         return cost
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` may continue."""
+        """Return the seconds until the budgets allow ``search`` to continue."""
         if not self._walks or self._resumable:
             return 0.0
         if any(walk.payer(self.budget) is not None for walk in islice(self._walks.values(), SCANS_TRIED_MAX)):
@@ -885,7 +886,7 @@ class PatternIndex:
 
 
 def first_in_order(rows: Sequence[Job]) -> Job | None:
-    """Return the job that is taken first."""
+    """Return the job that is taken first, or None if there are no ``rows``."""
     return (
         rows[0]
         if len(rows) == 1
@@ -894,7 +895,7 @@ def first_in_order(rows: Sequence[Job]) -> Job | None:
 
 
 def _is_head(row: Job, entry: Sequence[Any], place: tuple[str, str], priority: int) -> bool:
-    """Return whether a job still matches its entry; it is then the first job of its group."""
+    """Return whether a job still matches its entry; if so, it is the first job of its group."""
     return (
         row.queued
         and (row.next_run, row.job_id) == tuple(entry[:2])

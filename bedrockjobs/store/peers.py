@@ -21,13 +21,13 @@ class ServerRow(NamedTuple):
 
     name: str
     address: str
-    """Where the server listens; empty until it does."""
+    """The address on which the server listens; empty before it listens."""
     started: str
     pulse: str
     """The last heartbeat of the server."""
     version: str
     workers: int = 0
-    """Number of connected workers; one that is connected to several servers counts for each."""
+    """Number of connected workers; a worker that is connected to several servers counts for each server."""
     state: ServerState = "serving"
 
 
@@ -38,7 +38,7 @@ class WorkerRow(NamedTuple):
     joined: str
     heartbeat: str
     until: str
-    """When the worker is considered gone."""
+    """When the worker is considered gone unless it sends another heartbeat."""
     host: str
     pid: int
     version: str
@@ -48,7 +48,7 @@ class WorkerRow(NamedTuple):
     slots: int
     quiet: bool
     by: str | None
-    """The name of the token that the worker uses, empty without one; None if an older server wrote the
+    """The name of the token that the worker uses; empty if it uses none; None if an older server wrote the
     row."""
 
 
@@ -63,19 +63,19 @@ class OpenRunRow(NamedTuple):
 
 
 class WorkerChanges(NamedTuple):
-    """Changes of a server's workers since the last exchange."""
+    """Changes of a server's workers since its last ``PeerLink.exchange``."""
 
     workers: list[WorkerRow]
     left: list[tuple[str, str]]
     """Workers that shut down, each with its token."""
     beats: list[int]
-    """Runs whose workers sent a heartbeat."""
+    """runIDs of the runs whose workers sent a heartbeat."""
     served: int = 0
     """Number of connected workers."""
 
 
 class PeerState(NamedTuple):
-    """The cluster members after an exchange, and what changed."""
+    """All servers, workers and runs of the cluster, and what changed since the last ``PeerLink.exchange``."""
 
     joined: list[str]
     """New workers."""
@@ -95,7 +95,7 @@ class NameTaken(RuntimeError):
 
 
 class PeerLink(Protocol):
-    """Connection of one server to the others."""
+    """Connection of one server to the other servers of its database."""
 
     on_notification: Callable[[str], object]
     """Called on the event loop with each notification from another server."""
@@ -108,10 +108,13 @@ class PeerLink(Protocol):
         """Join the cluster; raises NameTaken if a live server has this name, StoreError."""
 
     async def exchange(self, changes: WorkerChanges) -> PeerState:
-        """Store a heartbeat and the changes of the workers; return the members. Raises StoreError."""
+        """Store a heartbeat of this server and the changes of its workers; return the state of the cluster.
+
+        Raises StoreError.
+        """
 
     async def inbox(self) -> list[InboxRow]:
-        """Return the next jobs that applications created in their own transactions; raises StoreError."""
+        """Return the next jobs to take in, which applications created in transactions; raises StoreError."""
 
     async def move_clock(self, moment: str) -> str:
         """Advance the test clock of the database; return its time. Raises StoreError."""
@@ -138,7 +141,7 @@ class SharedUnit(Unit, Protocol):
     """A unit on a database that other servers share."""
 
     def watch(self) -> Watch:
-        """Try to become the maintenance leader until the unit ends."""
+        """Try to become the maintenance leader for this unit."""
 
     def watched(self, now: str) -> None:
         """Store that maintenance has run."""
@@ -147,10 +150,13 @@ class SharedUnit(Unit, Protocol):
         """Store an outage of all servers and renew the lease of each run in progress."""
 
     def leases_over(self, now: str, limit: int) -> list[int]:
-        """Return the runs with an expired lease."""
+        """Return the runIDs of at most ``limit`` runs with an expired lease."""
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
-        """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
+        """Return which of ``names`` have a due job, and all names with a job due since ``lately``."""
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
-        """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
+        """Return name and nextRun of the jobs that the unit made ready and did not hand to a waiter.
+
+        The second value is whether all waiters must be checked again.
+        """

@@ -1,7 +1,7 @@
-"""A pool of processes that run the SQL of Query, one Query at a time each; see ``query_process``.
+"""A pool of processes, each of which runs the SQL of one Query at a time; see ``query_process``.
 
-A process that exceeds its time is killed, a process that exits is replaced at once, and Query is refused if
-no process can be started.
+A process that exceeds its time is killed, a process that exits is replaced, and Query is refused if no
+process can be started.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ class _Process:
         """Whether the process can no longer be used."""
 
     async def serve(self, on_ready: Callable[[_Process], object]) -> str:
-        """Read the process's answers until it exits; return how. Call ``on_ready`` when it is ready."""
+        """Read the answers of the process until it exits; return how it exited.
+
+        ``on_ready`` is called once the process can run a Query.
+        """
         late = asyncio.get_running_loop().call_later(START_S, self.kill)
         try:
             reader, self._writer = await asyncio.open_unix_connection(sock=self._ours)
@@ -141,12 +144,15 @@ class Queries:
     """The process pool of one server and its waiting Queries."""
 
     def __init__(self, database: Path, settings: Settings, on_damage: Callable[[Exception], object]) -> None:
-        """Read ``database``; call ``start_processes`` first. If the file is damaged, call ``on_damage``."""
-        # Maximum number of copies of an answer in memory: as rows, as texts, as one text, as bytes
+        """Prepare to read ``database``; ``start_processes`` must be called before the first Query.
+
+        ``on_damage`` is called if a Query finds that the file is damaged.
+        """
         self._limits = Limits(
             database=f"{database.absolute().as_uri()}?mode=ro",
             seconds=settings.query_s,
             seconds_max=settings.query_s + QUERY_OVERTIME_S,
+            # An answer is in memory several times: as rows, as texts, as one text and as bytes.
             memory_bytes=QUERY_MEMORY_BYTES_MAX + 8 * settings.query_bytes_max,
             rows=settings.query_rows_max,
             bytes=settings.query_bytes_max,
@@ -171,7 +177,7 @@ class Queries:
         self._keepers = [asyncio.create_task(self._keep_process()) for _ in range(QUERY_PROCESSES)]
 
     def refuse(self) -> None:
-        """Refuse new and waiting Queries, as the server is stopping; running ones may finish."""
+        """Refuse new and waiting Queries, since the server is stopping; running Queries may finish."""
         self._closing.set()
         self._turn_away(Unavailable("Server is stopping", "try again in a moment"))
 

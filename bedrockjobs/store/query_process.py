@@ -1,9 +1,9 @@
 """A separate process that runs the SQL of Query, so that it can be killed whatever the SQL does.
 
-It reads a line with its limits from stdin, then a line for each Query; it answers each on stdout with a line
-and the rows as text. A timer kills it when a query takes too long, and it exits at the end of stdin. It runs
-in an isolated interpreter, with the standard library and the modules of this package that need nothing else.
-The pool is in ``queries``.
+It reads a line with its limits from stdin, then one line for each Query. It answers a Query on stdout with a
+line of JSON, followed by the rows as text. A timer kills the process when a Query takes too long, and the
+process exits at the end of stdin. It runs in an isolated interpreter, and imports only the standard library
+and modules of this package that need nothing else. The pool of processes is in ``queries``.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ _JSON_COLUMNS = frozenset({"data", "memory", "options"})
 
 
 class Limits(NamedTuple):
-    """The limits of each Query, and the database."""
+    """The database, and the limits of each Query."""
 
     database: str
     """The database as a URI."""
     seconds: float
-    """Time after which SQLite is interrupted."""
+    """Seconds after which SQLite is interrupted."""
     seconds_max: float
-    """Time after which the process is killed."""
+    """Seconds after which the process is killed."""
     memory_bytes: int
-    """Address space of the process."""
+    """Maximum address space of the process."""
     rows: int
+    """Maximum number of rows of an answer."""
     bytes: int
+    """Maximum size of an answer."""
     levels: int
-    """Maximum depth of embedded objects."""
+    """Maximum nesting depth of a JSON object that is embedded in an answer verbatim."""
 
 
 def serve(asked: BinaryIO, answers: BinaryIO) -> None:

@@ -25,7 +25,7 @@ SEEKS_WAITING_MAX = 1_000
 work."""
 
 SLOWED_MAX = 10
-"""Factor by which the time of a view may exceed the limit of its CPU time, ``query_s``. Reads give way to all
+"""Maximum elapsed time of a view, as a multiple of its maximum CPU time ``query_s``. Reads give way to all
 other work: on a busy machine a view of a tenth of a second takes more than a second."""
 
 _VIEWS = {**VIEWS, **METRICS, **QUEUES}
@@ -65,10 +65,10 @@ class _ReadConnection:
     async def fetch(
         self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int, *, again: bool = False
     ) -> tuple[list[str], Page]:
-        """Return the column names and at most ``rows_max`` rows, fewer if they are large.
+        """Return the column names and at most ``rows_max`` rows, up to the row that exceeds ``bytes_max``.
 
-        Raises TooMany if too many reads wait, unless ``again``; Unavailable once it is closed. A read whose
-        caller is cancelled keeps its slot until it ends, so that limits hold.
+        Raises TooMany if too many reads wait, unless ``again``; Unavailable once the connection is closed. A
+        read whose caller is cancelled counts as running until it ends, so that limits hold.
         """
         self._pending.begin(again=again)
         read = asyncio.ensure_future(self._in_turn(sql, parameters, rows_max, bytes_max))
@@ -115,13 +115,13 @@ class _ReadConnection:
 
 
 def _retrieve_exception(read: asyncio.Future[Any]) -> None:
-    """Retrieve the exception of a read whose caller may have been cancelled."""
+    """Retrieve the exception of a read: asyncio logs it otherwise if the caller was cancelled."""
     if not read.cancelled():
         read.exception()
 
 
 class SQLiteReader(Reader):
-    """The reads of one server; the SQL of Query runs in separate processes."""
+    """Reads a database file for one server; the SQL of Query runs in separate processes."""
 
     _seeks: _ReadConnection
     _scans: _ReadConnection

@@ -55,7 +55,8 @@ NamedGroup = tuple[str, int, str, int]
 
 
 GroupPlace = tuple[str, int, bool]
-"""Position of a scan of groups: name, priority, and whether names near it have many jobs each."""
+"""Position of a scan of groups: name and priority of the last group, and whether the groups before it have so
+many jobs each that seeks are cheaper than a scan."""
 
 SEEK_ROWS = 10
 """Cost of one index seek, as a number of rows of a scan."""
@@ -69,7 +70,7 @@ _HIGHEST = LAST_CHARACTER * NAME_CHARS_MAX
 def groups(
     execute: Callable[..., sqlite3.Cursor], lane: str, names: Names, limit: int
 ) -> list[NamedGroup] | None:
-    """Return the first job of each matching group, or None if a scan of ``limit`` rows does not find all."""
+    """Return the first job of each matching group, or None if a scan of ``limit`` rows does not end."""
     if names.exact:
         return [group for name in names.exact for group in _of_name(execute, lane, name, PRIORITIES[0] + 1)]
     found, after, _ = groups_after(execute, lane, None, names.prefix(), limit + 1)
@@ -79,9 +80,9 @@ def groups(
 def groups_after(
     execute: Callable[..., sqlite3.Cursor], lane: str, after: GroupPlace | None, prefix: str, limit: int
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
-    """Return the first jobs of the next groups with a prefix, the position after them, and the rows read.
+    """Return the first jobs of the next groups whose names have a prefix, the new position, and the cost.
 
-    It reads about ``limit`` rows. The position is None at the end of the lane.
+    The cost is the number of rows read, about ``limit``. The position is None at the end of the lane.
     """
     found: list[NamedGroup] = []
     last = prefix + _HIGHEST
@@ -125,7 +126,7 @@ def _by_seeks(
     limit: int,
     found: list[NamedGroup],
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
-    """Do what ``groups_after`` does by seeks: for names with many jobs each, a scan would read all jobs."""
+    """Continue ``groups_after`` by seeks: a scan would read all jobs of names that have many jobs each."""
     cost = 0
     while cost < limit:
         group = execute(SQL["next_group"], (lane, name, last)).fetchone()
@@ -139,8 +140,8 @@ def _by_seeks(
 
 # The last time each lock was held, which explains the missed ticks of a schedule that waited for it.
 #
-# It is kept in memory only: after a restart, earlier missed ticks are explained by the lack of a worker. The
-# present holders are read from the database.
+# This history is in memory only: after a restart, earlier missed ticks are explained by the lack of a worker.
+# The jobs that hold locks now are read from the database.
 
 
 class LockHistory:
@@ -183,20 +184,20 @@ class AllHostsSchedules:
     lane = EVERY_LANE
 
     def __init__(self, is_paused: Callable[[str], bool]) -> None:
-        """Begin empty; ``is_paused`` returns whether a name is paused."""
+        """Start empty; ``is_paused`` returns whether a name is paused."""
         self.rows: dict[int, Job] = {}
         self._is_paused = is_paused
         self._next: str | None = None
         self._known = False
 
     def load(self, rows: list[Job]) -> None:
-        """Replace all rows."""
+        """Replace all cached schedules."""
         self.rows.clear()
         self.rows.update((row.job_id, row) for row in rows)
         self._known = False
 
     def note(self, row: Job) -> None:
-        """Add, update or remove a written job."""
+        """Add, update or remove a job that was written."""
         if row.lane == EVERY_LANE and row.queued:
             self.rows[row.job_id] = row
             self._known = False
@@ -214,7 +215,7 @@ class AllHostsSchedules:
 
     @property
     def next(self) -> str | None:
-        """Return when the next schedule is due, leaving out paused ones; None if there is none."""
+        """Return when the next schedule that is not paused is due; None if there is none."""
         if not self._known:
             rows = self.rows.values()
             self._next = min((row.next_run for row in rows if not self._waits(row)), default=None)
@@ -233,10 +234,10 @@ class AllHostsSchedules:
 
 
 # Cache of the next jobs in the open lane (jobs that any worker may take), in the order of takes: a line for
-# each name, and one for all names together.
+# each name, and one line for all names together.
 #
-# A changed or deleted job may keep an outdated entry until the entry is the first one of its line. But each
-# queued job that comes before the last entry has an entry.
+# A changed or deleted job may keep an outdated entry until that entry is the first of its line. But every
+# queued job that comes before the last entry of a line has an entry in it.
 
 
 Head = tuple[int, str, int]
@@ -251,11 +252,11 @@ class _Line:
     def __init__(self) -> None:
         self.heads: list[Head] = []
         self.whole = False
-        """Whether the line has all queued jobs."""
+        """Whether the line has an entry for every queued job of its name."""
         self.wanted = 1
-        """How many jobs the next statement reads."""
+        """Number of jobs that the next statement reads; it doubles each time."""
         self.ahead = True
-        """Whether rows are read ahead: not if the rows are too long for the row cache."""
+        """Whether rows are read ahead of takes: not if they are too long for the row cache."""
 
 
 class NextJobs:
@@ -283,7 +284,7 @@ class NextJobs:
                 line.whole = False
 
     def first(self, name: str | None) -> Head | None:
-        """Return the first entry of a name, or of all names; it may be outdated."""
+        """Return the first entry of a name, or of all names (None); the entry may be outdated."""
         line = self._lines.get(name)
         if line is None:
             line = self._lines[name] = _Line()
@@ -300,7 +301,7 @@ class NextJobs:
         return line.heads[0] if line.heads else None
 
     def upcoming(self, name: str | None) -> list[int]:
-        """Return the jobIDs whose rows to read ahead for a name, or for all names."""
+        """Return the jobIDs whose rows to read ahead for a name, or for all names (None)."""
         line = self._lines[name]
         return [head[2] for head in line.heads[:ROWS_AHEAD]] if line.ahead else []
 
@@ -353,10 +354,10 @@ class ReadyQueue:
         settings: Settings,
         monotonic: Callable[[], float],
     ) -> None:
-        """Use the writer's ``connection``; ``job`` returns a job, ``cached`` returns it only if it is cached.
+        """Use the writer's ``connection``; ``job`` returns a job, ``cached`` only a job in the row cache.
 
-        ``read_ahead`` reads some rows into the cache; it returns False if the first one is too long for the
-        cache.
+        ``read_ahead`` reads some jobs into the row cache. It returns False if the first one is too long for
+        the cache.
         """
         self._execute = connection.execute
         self.job, self._cached, self._read_ahead = job, cached, read_ahead
@@ -409,7 +410,7 @@ class ReadyQueue:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> tuple[int, int, bool]:
-        """Return the version and the number of newly ready jobs."""
+        """Return the version, the number of newly ready jobs and whether all waiters must be checked."""
         return self._version, len(self.news.jobs), self.news.wakes_all
 
     def undo(self, mark: tuple[int, int, bool]) -> None:
@@ -446,7 +447,7 @@ class ReadyQueue:
             self.news.jobs.append(job)
 
     def took(self, job: Job) -> None:
-        """Update the caches for a job without special attributes that was taken."""
+        """Update the caches for a plain job that was taken."""
         if job.lane:
             self.note_lock(job)
         else:
@@ -498,7 +499,7 @@ class ReadyQueue:
     # --- locks -------------------------------------------------------------------------------------------
 
     def note_lock(self, row: Job) -> None:
-        """Record whether a written job holds the lock of its lane."""
+        """Record whether a job that was written holds the lock of its lane."""
         self._version += 1
         lock = parse_lane(row.lane).lock
         if lock and row.state == "RUNNING":
@@ -514,7 +515,7 @@ class ReadyQueue:
         self._locks.setdefault(lock, set()).add(job_id)
 
     def _release(self, job_id: int) -> None:
-        """Release the lock of a job; the jobs that wait for it are checked again."""
+        """Release the lock of a job; the jobs that wait for this lock are offered to waiters again."""
         lock = self._holders.pop(job_id)
         self._locks[lock].discard(job_id)
         if not self._locks[lock]:
@@ -564,7 +565,7 @@ class ReadyQueue:
         return self._records.pause_of(name) is not None
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
-        """Return the due job to take."""
+        """Return the due job to take; see ``store.base.Unit``."""
         names, priority = request.names, request.priority
         if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self._records.pauses():
@@ -645,7 +646,7 @@ class ReadyQueue:
     def _first_unlocked(
         self, request: TakeRequest, lane: str, now: str, priorities: tuple[int, ...]
     ) -> Job | None:
-        """Return the first due job with a free lock, of all lanes with locks that ``lane`` combines."""
+        """Return the first due job with a free lock, among all lanes that ``lane`` combines."""
         names = request.names
         if not self.patterns.is_wide(names, lane):
             return self.patterns.first_due(names, lane, now, priorities, request.by, names.parts)
@@ -695,7 +696,7 @@ class ReadyQueue:
     def _due(
         self, names: Names, lane: str, now: str, priorities: tuple[int, ...], paused: bool
     ) -> Iterator[Job | None]:
-        """Yield each due job in order, or None for one that does not match."""
+        """Yield each due job in the order of takes, but None in place of a job that does not match."""
         for priority in priorities:
             for job_id, name in self._execute(SQL["due_in_order"], (lane, now, priority)):
                 matches = names.match(name) and not (paused and self.is_paused(name))
@@ -746,7 +747,7 @@ class ReadyQueue:
         return found
 
     def _close_lane(self, lane: str, lock: str) -> None:
-        """Drop a lane with a lock that has no queued jobs."""
+        """Drop a lane with a lock, since no jobs are queued in it."""
         for lanes in (self._locked.get(found_in(lane), {}), self._lanes_of_lock.get(lock, {})):
             lanes.pop(lane, None)
         if not self._lanes_of_lock.get(lock):
@@ -771,7 +772,7 @@ class ReadyQueue:
         return [(name, name, *rest) for name, *rest in self.groups(lane, names, 0) or ()]  # type: ignore[misc]
 
     def heads_after(self, lane: str, after: Any, prefix: str, limit: int) -> tuple[list[GroupHead], Any, int]:
-        """Return the next heads of names with a prefix, the position after them, and the cost."""
+        """Return the next heads of names with a prefix, the new position, and the cost; see ``Seeks``."""
         limit = max(min(limit, SEARCHED_AT_ONCE), 2)
         if lane not in self._locked:
             found, place, cost = groups_after(self._execute, lane, after, prefix, limit)
@@ -793,7 +794,7 @@ class ReadyQueue:
     def due_after(
         self, lane: str, now: str, priority: int, after: tuple[str, int]
     ) -> Iterator[tuple[str, int, str]]:
-        """Yield nextRun, jobID and name of the next due jobs after a position, in one slice."""
+        """Yield nextRun, jobID and name of at most ``SEARCHED_BETWEEN`` due jobs after a position."""
         yield from self._execute(SQL["due_after"], (lane, priority, now, *after, SEARCHED_BETWEEN))
 
     def groups(self, lane: str, names: Names, limit: int) -> list[NamedGroup] | None:

@@ -1,6 +1,6 @@
-"""The tables next to jobs: runs, output, tick history, keys, pauses, drains, events, tokens and audit log.
+"""The tables other than ``jobs``: runs, output, ticks, keys, pauses, drains, events, tokens and audit log.
 
-These are operations of the open transaction. They decide nothing; timestamps are parameters.
+Each method executes statements in the open transaction and makes no decisions; timestamps are parameters.
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ _STEP = itemgetter(0, 1, 2)
 """Returns the primary key of a row of counters."""
 
 _PACED = "paced "
-"""Prefix of the key in ``meta`` for the starts of a limit; its pattern follows."""
+"""Prefix of the keys in ``meta`` for ``Records.paced``; the pattern of the limit follows."""
 
 LAST_CHARACTER = "\U0010ffff"
 """A character that sorts after every character of a name, in byte order."""
 
 TRIM_EVERY = 10
-"""A history is trimmed when it may exceed its limit by one part in ``TRIM_EVERY``, a tenth."""
+"""A history is trimmed when it may exceed its limit by ``1 / TRIM_EVERY``, a tenth."""
 
 COUNTED_MAX = 10_000
-"""Maximum number of names and schedules whose history is counted in memory; at more of them, the counts are
-dropped."""
+"""Maximum number of names, and of schedules, whose history is counted in memory. If there are more, all
+counts are dropped."""
 
 CLEANED_MAX = 10_000
 """Maximum number of rows of one kind deleted in one transaction, which must be short."""
@@ -88,18 +88,19 @@ EXAMINED_MAX = 1_000
 """Maximum number of runs, runs with output, events and tick histories examined in one transaction."""
 
 INSERTED_AT_ONCE = 1_000
-"""Number of rows of a workflow that are inserted before other transactions get a turn: some milliseconds."""
+"""Number of rows of a workflow inserted before the event loop runs other tasks: some milliseconds of work."""
 
 STATS_NAMES_EXAMINED = 100
-"""Number of names whose old counters are deleted in one transaction: for each name, those of an hour, one row
-a minute."""
+"""Maximum number of names whose old counters are deleted in one transaction: for each name an hour of
+counters, one row a minute."""
 
 MEASURED_MAX = 10
-"""Maximum number of tick histories measured in one transaction: each has up to a thousand rows."""
+"""Maximum number of tick histories whose size is measured in one transaction: each has up to a thousand
+rows."""
 
 
 class StatementExecutor(Protocol):
-    """Executes statements."""
+    """A connection, or what stands for one, that executes the statements of ``Records``."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
         """Execute a statement; return an iterable over the rows."""
@@ -113,7 +114,7 @@ class _NewestFirst:
     """A scan of runs or events from the newest to the oldest."""
 
     before: int = JOB_ID_MAX
-    """The number of the last row examined; older rows follow."""
+    """runID or event number of the row examined last; the scan continues with lower numbers."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Total bytes of the rows examined so far, by pattern."""
 
@@ -127,10 +128,10 @@ class _NewestFirst:
 
 
 class Records:
-    """The tables next to jobs, as the open transaction sees them."""
+    """The tables other than ``jobs``, as the open transaction sees them."""
 
     def __init__(self, connection: StatementExecutor, statements: Mapping[str, str] = RECORDS) -> None:
-        """Use the writer's connection; ``statements`` are those of ``records.sql`` in its dialect."""
+        """Use the writer's connection; ``statements`` are those of ``records.sql`` in the engine's SQL."""
         self._execute = connection.execute
         self._executemany = connection.executemany
         self._sql = statements
@@ -147,19 +148,19 @@ class Records:
         self._tokens: tuple[TokenRow, ...] | None = None
         self._logins: tuple[LoginRow, ...] | None = None
         self._trimmed = 0
-        """The last runID up to which all runs have been trimmed."""
+        """The runID up to which all runs beyond ``RUNS_KEPT_MAX`` have been deleted."""
         self._cleaned = (0, 0)
-        """The schedule and the run with output where cleaning continues; 0: from the start."""
+        """The jobID and the runID after which cleaning of ticks and of output continues; 0: at the start."""
         self._unique_keys_after = UNIQUE_KEY_PREFIX
-        """The unique key where cleaning continues; the prefix alone: from the start."""
+        """The unique key after which cleaning continues; the prefix alone: at the start."""
         self._walk: _NewestFirst | None = None
-        """An unfinished scan of runs with retention limits."""
+        """The unfinished scan for runs beyond the retention of their names, or None."""
         self._events_after = 0
-        """The event where cleaning by age continues; 0: from the start."""
+        """The event number after which cleaning by age continues; 0: at the start."""
         self._stats_after = ""
-        """The name after which the cleaning of counters continues; empty: from the start."""
+        """The name after which the cleaning of counters continues; empty: at the start."""
         self._events_walk: _NewestFirst | None = None
-        """An unfinished scan of events with size limits."""
+        """The unfinished scan for events beyond the size limits of their names, or None."""
 
     def configure(self, settings: Settings) -> None:
         """Use the retention of these settings, which may change while the server runs."""
@@ -167,18 +168,18 @@ class Records:
 
     @property
     def keep_finished_s(self) -> float:
-        """Return the seconds for which the run of a finished job is kept; 0: only if the job asks for it."""
+        """Return the seconds for which runs of finished jobs are kept; 0: only if the job asks for it."""
         return self._settings.keep_finished
 
     @property
     def keys_kept_s(self) -> float:
-        """Return the retention of idempotency keys."""
+        """Return the seconds for which idempotency keys are kept."""
         return self._settings.keep_keys_s
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Return nothing: the cache is cheap to read again."""
+        """Return None: ``undo`` drops the cache, which is cheap to read again."""
 
     def undo(self, mark: None) -> None:
         """Drop the cache."""
@@ -201,7 +202,7 @@ class Records:
         self._execute(self._sql["insert_ended_run"], (*run.begin_columns, *run_input, *run.end_columns))
 
     def kept_of_job(self, job_id: int) -> RunRow | None:
-        """Return the last run of a job if it is kept for a while, or None."""
+        """Return the last run of a job if it is kept for a time of its own, or None."""
         found = self._execute(self._sql["kept_of_job"], (job_id,)).fetchone()
         return self.read_run(found[0]) if found and found[1] else None
 
@@ -218,7 +219,10 @@ class Records:
         return None if found is None else RunRow._make(found)
 
     def end_run(self, run: RunRow, *, keep_success: int, keep_fail: int) -> None:
-        """Write the end of a run; delete the oldest runs of its name beyond the limits."""
+        """Write the end of a run; delete the oldest runs of its name beyond the limits.
+
+        ``keep_success`` and ``keep_fail`` are the numbers of successful and of other runs to keep.
+        """
         self._write_end(run)
         if run.kept:
             return
@@ -253,7 +257,7 @@ class Records:
         self._execute(self._sql["delete_run"], (run_id,))
 
     def runs_below(self, run_id: int, name: str | None, limit: int) -> list[RunHead]:
-        """Return the newest runs below a runID, optionally of one name."""
+        """Return at most ``limit`` runs below a runID, newest first, of one ``name`` or of all."""
         if name is None:
             found = self._execute(self._sql["runs_below"], (run_id, limit))
         else:
@@ -266,7 +270,7 @@ class Records:
         return 0 if found is None else int(found[0])
 
     def texts_of_run(self, run_id: int) -> Iterator[str]:
-        """Yield all texts of a run: first its columns, then its output by chunk."""
+        """Yield all texts of a run: first its text columns, then its output, one text per chunk."""
         yield from self._execute(self._sql["texts_of_run"], (run_id,)).fetchone() or ()
         after = 0
         while chunk := self._execute(self._sql["next_chunk"], (run_id, after)).fetchone():
@@ -283,24 +287,27 @@ class Records:
         self.delete_seen("run", run_id)
 
     def forget_in_workflow(self, job_id: int, replacement: str) -> None:
-        """Delete the result that a workflow keeps of a job, and replace the reason of its end."""
+        """Delete the result of a job that its workflow keeps, and replace the reason for the job's end."""
         self._execute(self._sql["forget_in_workflow"], (replacement, job_id))
 
     def quoting_in_workflow(self, job_id: int, beginning: str) -> list[int]:
-        """Return the jobs of a job's workflow whose reason has this beginning."""
+        """Return the jobIDs in the workflow of a job whose reason begins with ``beginning``."""
         found = self._execute(self._sql["quoting_in_workflow"], (job_id, len(beginning), beginning))
         return [row[0] for row in found.fetchall()]
 
     def texts_of_workflows(self, after: int, limit: int) -> list[tuple[int, str, str, str]]:
-        """Return jobID, name, reason and result of workflow jobs after ``after`` with a reason or result."""
+        """Return jobID, name, reason and result of workflow jobs that have a reason or a result.
+
+        These are at most ``limit`` jobs, by jobID, with jobIDs above ``after``.
+        """
         return list(self._execute(self._sql["texts_of_workflows"], (after, limit)).fetchall())
 
     def events_of_runs(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Return number and runID of the events with a detail, for runs within a range."""
+        """Return number and runID of the events with a detail about the runs from ``first`` to ``last``."""
         return list(self._execute(self._sql["events_of_runs"], (first, last)).fetchall())
 
     def events_with_detail(self, after: int, limit: int) -> list[tuple[int, str, str]]:
-        """Return number, name and detail of the events after ``after``."""
+        """Return number, name and detail of at most ``limit`` events with a detail after number ``after``."""
         return list(self._execute(self._sql["events_with_detail"], (after, limit)).fetchall())
 
     def put_detail(self, seq: int, detail: str) -> None:
@@ -347,13 +354,13 @@ class Records:
         )
 
     def _write_chunks(self) -> None:
-        """Write buffered chunks; there are none here."""
+        """Write buffered chunks; overridden by a subclass that buffers them."""
 
     def _add_chunk(self, chunk: Chunk) -> None:
         self._execute(self._sql["append_chunk"], chunk)
 
     def loose(self, run_id: int) -> list[Chunk]:
-        """Return the first uncompacted chunks of a run, if possible enough for a compacted one."""
+        """Return the first uncompacted chunks of a run, if possible enough for one compacted chunk."""
         last = size = 0
         # Maximum number of chunks compacted together: a run that prints one line at a time has that many.
         for first_seq, more in self._execute(self._sql["loose_sizes"], (run_id, 2_000)).fetchall():
@@ -363,7 +370,7 @@ class Records:
         return [Chunk._make(row) for row in self._execute(self._sql["loose_chunks"], (run_id, last))]
 
     def pack(self, chunk: Chunk) -> bool:
-        """Replace chunks with their compacted chunk; return False if they no longer exist."""
+        """Replace the uncompacted chunks that ``chunk`` covers; return False if some no longer exist."""
         span = (chunk.run_id, chunk.first_seq, chunk.last_seq)
         gone = self._execute(self._sql["loose_lines"], span).fetchone()[0]
         if gone != chunk.last_seq - chunk.first_seq + 1:
@@ -428,29 +435,29 @@ class Records:
         return found
 
     def claim_key(self, key: str, job: JobOfKey, now: str) -> JobOfKey | None:
-        """Store a key unless it exists; return the job that has it, or None."""
+        """Store a key for a job and return None, or return the job that has the key already."""
         new = (key, job.job_id, now, job.name, job.holds)
         stored = self._execute(self._sql["claim_key"], new).rowcount == 1
         return None if stored else self.job_of_key(key, "")
 
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
-        """Store a key."""
+        """Store a key for a job, replacing the job that had it."""
         self._execute(self._sql["put_key"], (key, job.job_id, now, job.name, job.holds))
 
     # --- the inbox: jobs that applications created in their own transactions --------------------------
 
     def due_in_inbox(self, now: str, limit: int) -> list[InboxRow]:
-        """Return the next jobs to take in."""
+        """Return at most ``limit`` jobs of the inbox that a server should take in by now."""
         return [InboxRow._make(row) for row in self._execute(self._sql["due_in_inbox"], (now, limit))]
 
     def claim_in_inbox(self, job_ids: Sequence[int]) -> list[InboxRow]:
-        """Return those of some jobs that are still in the inbox, and that no other server takes in."""
+        """Return those of the given jobs that are still in the inbox; see ``inbox_row``."""
         return [row for row in map(self.inbox_row, job_ids) if row is not None]
 
     def inbox_row(self, job_id: int) -> InboxRow | None:
         """Return a job that is still in the inbox, or None.
 
-        Its name is empty if another server has just taken it in.
+        The name of the row is empty if another server has just taken the job in.
         """
         found = self._execute(self._sql["inbox_row"], (job_id,)).fetchone()
         return None if found is None else InboxRow._make(found)
@@ -466,7 +473,7 @@ class Records:
     # --- workflows ---------------------------------------------------------------------------------------
 
     def lock_workflow(self, workflow_id: int) -> WorkflowRow | None:
-        """Return a workflow that no other unit changes until the commit, or None."""
+        """Return a workflow and lock it until the commit; None if it does not exist."""
         found = self._execute(self._sql["workflow_by_id"], (workflow_id,)).fetchone()
         return None if found is None else WorkflowRow._make(found)
 
@@ -479,7 +486,7 @@ class Records:
         self._execute(self._sql["save_workflow"], (*workflow.changing, workflow.workflow_id))
 
     def add_workflow_jobs(self, jobs: Sequence[WorkflowJobRow], edges: Sequence[tuple[int, int]]) -> None:
-        """Add jobs to a workflow, and edges to them."""
+        """Add jobs to a workflow, and edges: pairs of the job before and the job."""
         self._add_rows("insert_workflow_job", [job.new for job in jobs])
         self._add_rows("insert_workflow_edge", edges)
 
@@ -489,7 +496,7 @@ class Records:
             yield_to_loop()
 
     def workflow_job(self, job_id: int) -> WorkflowJobRow | None:
-        """Return a job as its workflow knows it, or None if it is in none."""
+        """Return the row that a workflow has of a job, or None if the job is in no workflow."""
         found = self._execute(self._sql["workflow_job"], (job_id,)).fetchone()
         return None if found is None else WorkflowJobRow._make(found)
 
@@ -499,7 +506,7 @@ class Records:
         return [WorkflowJobRow._make(row) for row in found]
 
     def edges_of_workflow(self, workflow_id: int) -> list[tuple[int, int]]:
-        """Return the edges of a workflow: the job before, and the job."""
+        """Return the edges of a workflow: pairs of the job before and the job."""
         return list(self._execute(self._sql["edges_of_workflow"], (workflow_id,)).fetchall())
 
     def end_workflow_jobs(self, jobs: Sequence[WorkflowJobRow], result: str = "") -> None:
@@ -511,16 +518,16 @@ class Records:
         self._execute(self._sql["rename_workflow_job"], (name, job_id))
 
     def wait_in_workflow(self, waits: Sequence[tuple[int, int]]) -> None:
-        """Write how many jobs each of some jobs waits for: pairs of jobID and number."""
+        """Write pairs of a jobID and the number of jobs for which that job waits."""
         rows = [(count, job_id) for job_id, count in waits]
         self._executemany(self._sql["wait_in_workflow"], rows)
 
     def waiting_after(self, job_id: int) -> list[tuple[int, int]]:
-        """Return jobID and number of jobs waited for, of each job that waits directly for ``job_id``."""
+        """Return each job that waits directly for ``job_id``, with the number of jobs for which it waits."""
         return list(self._execute(self._sql["waiting_after"], (job_id,)).fetchall())
 
     def waiting_behind(self, job_id: int) -> list[WorkflowJobRow]:
-        """Return the jobs that wait for one, directly or not."""
+        """Return the jobs that wait for a job, directly or through other jobs."""
         found = self._execute(self._sql["waiting_behind"], (job_id,)).fetchall()
         return [WorkflowJobRow._make(row) for row in found]
 
@@ -563,7 +570,7 @@ class Records:
         return self._limits
 
     def paced(self, pattern: str) -> float:
-        """Return when the starts of a limit so far would have been made at its pace; 0 if there were none."""
+        """Return the Unix time until which the starts so far use up the pace of a limit; 0 without starts."""
         found = self._execute(self._sql["paced"], (f"{_PACED}{pattern}",)).fetchone()
         return float(found[0]) if found else 0.0
 
@@ -592,12 +599,12 @@ class Records:
         self._retention = self._output_rules = None
 
     def declared(self, source: str) -> str | None:
-        """Return the workers that declare the schedules of a source as JSON text, or None."""
+        """Return, as JSON text, the workers that declare the schedules of a source; None without any."""
         found = self._execute(self._sql["declared"], (source,)).fetchone()
         return None if found is None else str(found[0])
 
     def put_declared(self, source: str, text: str) -> None:
-        """Replace the workers that declare the schedules of a source."""
+        """Replace the JSON text that ``declared`` returns."""
         self._execute(self._sql["put_declared"], (source, text))
 
     def running(self, pattern: str) -> int:
@@ -605,7 +612,7 @@ class Records:
         return int(self._execute(self._sql["count_running"], (pattern,)).fetchone()[0])
 
     def count_queued(self, pattern: str, most: int) -> int:
-        """Return the number of queued jobs whose names match, at most ``most``."""
+        """Return the number of queued jobs whose names match; counting stops at ``most``."""
         first = literal_prefix(pattern)
         parameters = (first, first + LAST_CHARACTER, pattern, most)
         return int(self._execute(self._sql["count_queued"], parameters).fetchone()[0])
@@ -629,7 +636,7 @@ class Records:
     # --- statistics --------------------------------------------------------------------------------------
 
     def add_stats(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add counters to those of their names and steps; rows have all columns, in order."""
+        """Add counters to the stored counters of the same name, step and time; a row has all columns."""
         self._executemany(self._sql["add_stats"], sorted(rows, key=_STEP))  # all servers lock in this order
 
     # --- events ------------------------------------------------------------------------------------------
@@ -680,7 +687,7 @@ class Records:
         self._mutes = None
 
     def see_muted(self, kind: str, number: int, by: str, now: str) -> None:
-        """Acknowledge a failure as it happens; trim the acknowledgements from time to time."""
+        """Acknowledge a muted failure when it happens; trim the acknowledgements from time to time."""
         self.put_seen(kind, number, by, now)
         most = SEEN_MAX // TRIM_EVERY
         count = self._acknowledged.get(kind, most) + 1
@@ -690,7 +697,7 @@ class Records:
         self._acknowledged[kind] = count
 
     def see_alike(self, mute: Mute) -> None:
-        """Acknowledge the stored failures that a mute covers, as many as may be acknowledged."""
+        """Acknowledge the stored failures that a mute covers, at most ``SEEN_MAX`` jobs and as many runs."""
         for kind in ("job", "run"):
             self._see_alike(kind, mute)
             self.trim_seen(kind)
@@ -700,7 +707,7 @@ class Records:
         self._execute(self._sql[f"see_{kind}s_alike"], given)
 
     def put_seen(self, kind: str, number: int, by: str, now: str) -> None:
-        """Acknowledge a failed ``job`` or ``run``, unless that was done before."""
+        """Acknowledge a failed ``job`` or ``run``, unless it is acknowledged already."""
         self._execute(self._sql["put_seen"], (kind, number, by, now))
 
     def delete_seen(self, kind: str, number: int) -> None:
@@ -734,7 +741,7 @@ class Records:
         self._access_changed()
 
     def use_token(self, name: str, now: str, addresses: str) -> None:
-        """Store the last use and the addresses of a token; only listings show them."""
+        """Store the last use and the addresses of a token, which are only shown in lists of tokens."""
         self._execute(self._sql["use_token"], (now, addresses, name, now, addresses))
         self._tokens = None
 
@@ -766,7 +773,7 @@ class Records:
     # --- cleaning ----------------------------------------------------------------------------------------
 
     def drop_old(self, moment: datetime) -> bool:
-        """Delete some expired rows; return whether there are more."""
+        """Delete a limited number of rows whose retention has ended; return whether there may be more."""
         now = timestamp_ms(moment)
         self._execute(self._sql["trim_keys"], (after_seconds(now, -self.keys_kept_s), CLEANED_MAX))
         more = self._drop_runs(now)
@@ -784,7 +791,7 @@ class Records:
         return more or any(self._cleaned)
 
     def _drop_stats(self, now: str) -> bool:
-        """Delete old counters of some names; return whether there are more names."""
+        """Delete the old counters of the next names; return whether further names follow."""
         after = self._stats_after
         names = [row[0] for row in self._execute(self._sql["names_in_stats"], (after, STATS_NAMES_EXAMINED))]
         for step, kept_s in ((60, MINUTES_KEPT_S), (3_600, HOURS_KEPT_S)):
@@ -795,9 +802,10 @@ class Records:
         return bool(self._stats_after)
 
     def _drop_limited_runs(self, now: str) -> bool:
-        """Delete runs beyond the limits of their names, newest first; return whether there are more.
+        """Delete runs beyond the retention of their names; return whether there are more runs to examine.
 
-        Size limits include the runs of finished jobs that are kept for a while.
+        The scan begins with the newest run. Size limits include the runs that are kept for a time of their
+        own.
         """
         times, sizes = rules_of(self.retention(), "runs"), rules_of(self.retention(), "runs_bytes")
         if not (times or sizes):
@@ -852,7 +860,7 @@ class Records:
         return self._events_walk is not None
 
     def _drop_runs(self, now: str) -> bool:
-        """Delete expired runs of finished jobs, and the oldest of all others; return whether more remain."""
+        """Delete expired runs, and the oldest runs beyond ``RUNS_KEPT_MAX``; return whether more remain."""
         self._execute(self._sql["trim_kept"], (now, CLEANED_MAX))
         next_kept = self._execute(self._sql["next_kept"]).fetchone()[0]
         more: bool = next_kept is not None and next_kept <= now
@@ -865,7 +873,10 @@ class Records:
         return True
 
     def _drop_workflows(self, now: str) -> bool:
-        """Delete some jobs of a workflow whose retention has ended, or all; return whether any remain."""
+        """Delete some jobs of a workflow whose retention has ended; return whether there was such a workflow.
+
+        The workflow itself is deleted with its last jobs.
+        """
         found = self._execute(self._sql["next_old_workflow"], (now,)).fetchone()
         if found is None:
             return False
@@ -878,10 +889,11 @@ class Records:
         return True
 
     def _drop_unique_keys(self, now: str) -> bool:
-        """Delete some unique keys that are no longer held; return whether there may be more of them.
+        """Delete some unique keys that are no longer held; return whether there may be more such keys.
 
-        A create ignores such a key, so this only frees room. On PostgreSQL, another server may give a key to
-        a new job at the same time: the age limit keeps that job's key.
+        CreateJob ignores such a key, so this only frees disk space. On PostgreSQL, another server may give
+        the key to a new job at the same time; that key is kept, since it is younger than
+        ``UNIQUE_KEY_AGE_S_MIN``.
         """
         after, end = self._unique_keys_after, UNIQUE_KEY_PREFIX[:-1] + " "
         last = self._execute(self._sql["next_unique_keys"], (after, end, EXAMINED_MAX)).fetchone()[0]
@@ -892,7 +904,7 @@ class Records:
         return last is not None
 
     def _drop_output(self, after: int, now: str) -> int:
-        """Delete expired output; return the run to continue after, or 0 at the end."""
+        """Delete expired output; return the runID after which to continue, or 0 at the end."""
         rules = rules_of(self.retention(), "output")
         for _ in range(EXAMINED_MAX):
             found = self._execute(self._sql["next_run_with_output"], (after,)).fetchone()
@@ -906,7 +918,7 @@ class Records:
         return after
 
     def _drop_ticks(self, after: int, now: str) -> int:
-        """Delete tick histories of deleted jobs and old ticks; return the jobID to continue after, or 0."""
+        """Delete old ticks, and all ticks of deleted jobs; return the jobID after which to continue, or 0."""
         times, sizes = rules_of(self.retention(), "ticks"), rules_of(self.retention(), "ticks_bytes")
         measured = 0
         for _ in range(EXAMINED_MAX):

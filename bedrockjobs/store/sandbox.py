@@ -19,17 +19,17 @@ CLOCK = SystemClock()
 """The clock of deadlines."""
 
 _WORDS_MAX = 500
-"""Maximum length of an error message of SQLite, which may quote a name as long as the whole query."""
+"""Maximum number of characters of an error message of SQLite, which may quote a name as long as the query."""
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 
 _ABOUT_THE_DISK = ("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_PROTOCOL")
-"""Prefixes of the names of errors that the disk or another process causes, not the query."""
+"""Prefixes of the names of errors that are caused by the disk or another process, not by the query."""
 
 
 class _BoundedCursor(sqlite3.Cursor):
-    """A cursor that stops fetching when the rows are large."""
+    """A cursor that stops fetching when the rows exceed ``SandboxedConnection.bytes_max``."""
 
     connection: SandboxedConnection
 
@@ -54,9 +54,9 @@ class SandboxedConnection(sqlite3.Connection):
         self._cpu = CLOCK.thread_cpu()
         self._cpu_max = self._deadline = inf
         self.bytes_max = 0
-        """Bytes of text and blobs in the rows of a statement, beyond which no further row is fetched."""
+        """Bytes of text and blobs in the rows of a statement beyond which no further row is fetched."""
         self.cut = False
-        """Whether rows were omitted because of their size."""
+        """Whether rows of the last statement were not fetched because of ``bytes_max``."""
         self.execute("PRAGMA query_only = ON")
         self.execute("PRAGMA temp_store = MEMORY")
         # Maximum size of a value in SQL: above that of the largest data, or of a few of them joined.
@@ -67,18 +67,18 @@ class SandboxedConnection(sqlite3.Connection):
         self.set_progress_handler(self._late, STEPS_BETWEEN_RESTS)
 
     def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
-        """Execute a statement; its cursor stops fetching when the rows are large."""
+        """Execute a statement; its cursor stops fetching when the rows exceed ``bytes_max``."""
         return self.cursor(_BoundedCursor).execute(sql, parameters)
 
     def limit(self, cpu_s: float, wall_s: float, bytes_max: int) -> None:
-        """Limit the CPU time, the elapsed time and the size of the rows of the next statement."""
+        """Limit the next statement: its CPU time and elapsed time in seconds, and the size of its rows."""
         self._cpu_max = self._cpu() + cpu_s
         self._deadline = CLOCK.monotonic() + wall_s
         self.bytes_max = bytes_max
         self.cut = False
 
     def unlimit(self) -> None:
-        """Let statements take any time."""
+        """Remove the limits of time."""
         self._cpu_max = self._deadline = inf
 
     def _late(self) -> int:

@@ -39,7 +39,7 @@ REBUILT = {
     9: (),
     10: (),
 }
-"""The tables to rebuild when migrating from a version. Views, triggers and indexes are always recreated."""
+"""By old version, the tables that a migration rebuilds. Views, triggers and indexes are always recreated."""
 
 _CREATES = re.compile(r"\s*CREATE (?:UNIQUE )?(TABLE|INDEX|TRIGGER|VIEW) (\w+)")
 
@@ -49,12 +49,12 @@ class SchemaError(RuntimeError):
 
 
 class Applied(NamedTuple):
-    """Result of ``apply``."""
+    """The schema versions before and after ``apply``."""
 
     before: int
     after: int
     told: tuple[str, ...] = ()
-    """Sentences about the migration; empty if there was none."""
+    """Sentences for the user about the migration; empty if there was no migration."""
 
 
 def schema_text() -> str:
@@ -156,7 +156,7 @@ _COPY_STATS = (
     " sum(finished), sum(failed), sum(retried), sum(lost), ZEROS NULL"
     " FROM old_stats GROUP BY substr(minute, 1, 13)"
 ).replace("ZEROS", "0, " * 30)
-"""Versions before 10 counted by minute only, and all names together."""
+"""Sums up the counters of versions before 10, which were by minute and for all names together, by hour."""
 
 _ADD_CHUNK = (
     "INSERT INTO output (runID, firstSeq, lastSeq, at, codec, start, size, bytes)"
@@ -178,13 +178,13 @@ def _chunks(connection: sqlite3.Connection) -> Iterator[Chunk]:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Compute the checksums of all jobs, which older versions lack."""
+    """Compute the checksums of all jobs; versions before 4 had none."""
     connection.create_function("checksum_of", 1, checksum_of, deterministic=True)
     connection.execute("UPDATE jobs SET checksum = checksum_of(data)")
 
 
 def _add_fingerprints(connection: sqlite3.Connection) -> None:
-    """Compute the fingerprints of failed jobs and runs, which versions before 6 lack."""
+    """Compute the fingerprints of failed jobs and runs; versions before 6 had none."""
     connection.create_function("fingerprint_of", 1, fingerprint_of, deterministic=True)
     connection.create_function("error_in", 1, error_in, deterministic=True)
     connection.execute(
@@ -254,27 +254,27 @@ def _refuse_other_tables(connection: sqlite3.Connection) -> None:
 
 # The tables of a queue on both engines, with columns, keys and row checksums.
 #
-# PostgreSQL may have further columns. ``meta`` is not included, since each engine keeps its own numbers
+# PostgreSQL may have further columns. ``meta`` is not included, since each engine has counters of its own
 # there.
 
 
 Row = tuple[Any, ...]
 
 ENGINES_OWN = frozenset({"nextJobID", "nextRunID", "schemaVersion", "lockSalt"})
-"""Keys of ``meta`` that only one engine has."""
+"""Keys of ``meta`` that belong to one engine and are not copied to the other."""
 
 
 class TableDefinition(NamedTuple):
-    """One table."""
+    """One table, as both engines have it."""
 
     name: str
     columns: tuple[str, ...]
     texts: tuple[int, ...]
     """Indexes of the text columns."""
     blobs: tuple[int, ...]
-    """Indexes of the binary columns; the others are integers."""
+    """Indexes of the binary columns; columns that are neither text nor binary are integers."""
     key: tuple[str, ...]
-    """The primary key; text is ordered by its bytes."""
+    """The columns of the primary key; text is ordered by its bytes."""
 
     def select(self) -> str:
         """Return a query for all rows in key order, for both engines."""
@@ -310,7 +310,7 @@ def _table(connection: sqlite3.Connection, name: str) -> TableDefinition:
 
 
 class Sum:
-    """Count and checksum of the rows of one table, in order."""
+    """The number and a checksum of the rows of one table, in order."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -323,7 +323,7 @@ class Sum:
         self._hash.update(self._encode(row))
 
     def passing(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Add rows while passing them on."""
+        """Yield ``rows`` unchanged, and add each row."""
         for row in rows:
             self.add(row)
             yield row
@@ -344,11 +344,11 @@ TRIGGERED = (
     f"SELECT {COLUMNS} FROM jobs WHERE state = 'QUEUED' AND lane LIKE 'now%'"  # noqa: S608 - names of ours
     " OR state IN ('RUNNING', 'RUNQUEUED') AND memory LIKE '%\"pending\"%'"
 )
-"""A query for the triggered jobs, which a pause does not hold."""
+"""A query for the triggered jobs, which may be taken despite a pause."""
 
 
 def hold_row(by: str, reason: str, now: str) -> PauseRow:
-    """Return the pause that holds everything."""
+    """Return the pause that keeps all jobs from being taken."""
     return PauseRow(HOLD_PATTERN, by, reason, now, "")
 
 
@@ -377,5 +377,5 @@ def hold(connection: sqlite3.Connection, by: str, reason: str, now: str) -> None
 
 
 def held_file(path: Path) -> sqlite3.Connection:
-    """Open a file for ``hold``."""
+    """Open a file in autocommit mode, for ``hold``."""
     return sqlite3.connect(path, isolation_level=None)

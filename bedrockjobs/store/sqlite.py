@@ -35,23 +35,23 @@ from bedrockjobs.store.transfer import moved_refusal, moved_to
 log = logging.getLogger(__name__)
 
 WIPE_AGAIN_S = 1.0
-"""Seconds before truncating the log is tried again: most readers finish sooner."""
+"""Seconds after which truncating the log is tried again if a reader blocked it: most reads are shorter."""
 
 
 class SQLiteEngine:
     """One database, open for writing."""
 
     shared = False
-    """The file has one server."""
+    """Always False: a file is served by one server."""
 
     def __init__(
         self, path: Path | str, settings: Settings, clock: Clock | None = None, *, wait_s: float | None = None
     ) -> None:
         """Open the file, or ``:memory:``, and migrate it to the current schema.
 
-        It waits ``wait_s`` for other processes that write, ``busy_s`` by default. Raises
-        ``schema.SchemaError`` for a database of a newer server or a moved one, ``UnsafeFile`` for a link in
-        place of one of our files, ``sqlite3.Error`` if the file cannot be used.
+        Opening waits at most ``wait_s`` seconds for another process that writes, by default the setting
+        ``busy_s``. Raises ``schema.SchemaError`` for a database of a newer server or one that was moved,
+        ``UnsafeFile`` for a link in place of a file, ``sqlite3.Error`` if the file cannot be used.
         """
         self.path = str(path)
         self._clock = clock or SystemClock()
@@ -253,7 +253,7 @@ class SQLiteEngine:
             log.warning("no space on the disk for the reserve of %s bytes: %s", self._reserve.bytes, error)
 
     def free_reserve(self) -> None:
-        """Free the reserve and restart the log; jobs are no longer created."""
+        """Free the reserve and restart the log; no jobs are created until ``reserve_space`` succeeds."""
         if not self.tight:
             log.error(
                 "the disk is full: the reserve was released, and no jobs are created until space is freed"
@@ -272,7 +272,7 @@ class SQLiteEngine:
         return str(found[0]) if found else ""
 
     def next_moment(self) -> str | None:
-        """Return when the next job expires or the next pause ends."""
+        """Return when the next job expires or the next pause ends, whichever is first; None if neither."""
         expiry = self.unit.next_expiry()
         pauses = self.unit.records.pauses()
         if not pauses:
@@ -286,15 +286,15 @@ class SQLiteEngine:
         return unit.next_expiry(), unit.records.pauses(), unit.ready.all_hosts.next
 
     def next_on_all_hosts(self) -> str | None:
-        """Return when the next broadcast schedule is due."""
+        """Return when the next broadcast schedule is due, or None."""
         return self.unit.ready.all_hosts.next
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` may continue."""
+        """Return the seconds until ``Unit.search`` may continue."""
         return self.unit.ready.patterns.search_in_s()
 
     def soonest_of_all(self, now: str) -> str | None:
-        """Return when the next job of any lane becomes due."""
+        """Return when the next job of any lane becomes due after ``now``, or None."""
         return self.unit.ready.soonest_of_all(now)
 
 
@@ -324,7 +324,7 @@ class SQLiteRowReader:
         return self._unit
 
     def end(self) -> None:
-        """End the transaction; an open one would keep the log from being restarted."""
+        """End the transaction; an open transaction would keep the log from being restarted."""
         assert self._db is not None
         self._db.execute("COMMIT")
 
@@ -335,5 +335,5 @@ class SQLiteRowReader:
 
 
 def checkpoint_pages(wal_bytes: int) -> int:
-    """Return the autocheckpoint size in pages, below the length to which the log is extended."""
+    """Return the length of the log, in pages, at which SQLite checkpoints: below its preallocated length."""
     return max(CHECKPOINT_PAGES_MIN, wal_bytes * 4 // 5 // PAGE_BYTES)

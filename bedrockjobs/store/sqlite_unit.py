@@ -1,7 +1,8 @@
 """A unit on SQLite: the open transaction, and the caches that outlive it.
 
-The statements use the writer's connection. Caches are a list of ``InMemory`` objects and never reset by hand:
-rolling back to a savepoint undoes each cache; a rollback, or a change by another process, drops all.
+The statements use the writer's connection. The caches are a list of ``InMemory`` objects, and no other code
+resets them: a rollback to a savepoint undoes each cache; a rollback of the transaction, or a change by
+another process, drops all caches.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ class RowCache:
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Return nothing: rows are cheap to read again."""
+        """Return None: ``undo`` drops the rows, which are cheap to read again."""
 
     def undo(self, mark: None) -> None:
-        """Drop all rows: some belong to the part that was rolled back."""
+        """Drop all rows, since some of them may have been rolled back."""
         self.forget()
 
 
@@ -89,7 +90,7 @@ _PLAIN_COLUMNS = 11
 
 @cache
 def _of_rows(statement: str, rows: int, row: str) -> str:
-    """Return a statement for several rows, each of them ``row``."""
+    """Return a statement for ``rows`` rows; ``row`` is the text of the placeholders of one row."""
     return SQL[statement].format(rows=", ".join([row] * rows))
 
 
@@ -102,11 +103,11 @@ class DeferredWrites:
         self._run = connection.execute
         self._names_jobs: dict[str, bool] = {}
         self.created: dict[int, Job] = {}
-        """New plain jobs, in their present state: some of them are taken already."""
+        """New plain jobs without a stored row, in their present state: some of them are RUNNING already."""
         self.taken: dict[int, Job] = {}
-        """Plain jobs with a stored row that became RUNNING."""
+        """Plain jobs that became RUNNING, but whose stored row is still QUEUED."""
         self.deleted: dict[int, None] = {}
-        """Jobs with a stored row to delete."""
+        """jobIDs of plain jobs that were deleted, but still have a stored row."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> sqlite3.Cursor:
         """Execute a statement, after the deferred writes if it names the table ``jobs``."""
@@ -124,11 +125,11 @@ class DeferredWrites:
         return self._connection.executemany(sql, rows)
 
     def row(self, job_id: int) -> Job | None:
-        """Return a job whose write is deferred; the row cache has no job with much data."""
+        """Return a job whose write is deferred, or None; the row cache lacks it if it has much data."""
         return self.created.get(job_id) or self.taken.get(job_id)
 
     def claim(self, job: Job) -> None:
-        """Buffer the write that makes a plain job RUNNING."""
+        """Defer the write that makes a plain job RUNNING."""
         (self.created if job.job_id in self.created else self.taken)[job.job_id] = job
 
     def delete(self, job_id: int) -> None:
@@ -227,8 +228,8 @@ class SQLiteUnit:
         self.new_job_id, self.new_run_id = self.identifiers.new_job, self.identifiers.new_run
         self.return_job_id = self.identifiers.return_job
         self.records = Records(self._deferred)
+        """The tables other than ``jobs``."""
         self.records.configure(settings)
-        """The tables next to jobs."""
         self.ready = ReadyQueue(
             self._deferred, self._found, self._read_ahead, self._rows.get, self.records, settings, monotonic
         )
@@ -336,7 +337,7 @@ class SQLiteUnit:
     shown = job
 
     def several(self, job_ids: Sequence[int]) -> list[Job]:
-        """Return those of some jobs that exist; raises RowDamaged."""
+        """Return the existing jobs among some jobIDs; raises RowDamaged."""
         return [job for job in map(self.job, job_ids) if job is not None]
 
     def _found(self, job_id: int) -> Job | None:
@@ -354,9 +355,9 @@ class SQLiteUnit:
         return job
 
     def _read_ahead(self, job_ids: list[int]) -> bool:
-        """Read rows that will be taken next into the cache, up to the first one that is too long for it.
+        """Cache the rows of the jobs that will be taken next, up to the first row too long for the cache.
 
-        Return whether the first row is in the cache now.
+        Return whether the row of the first jobID is in the cache now.
         """
         missing = [job_id for job_id in job_ids if self._rows.get(job_id) is None]
         cursor = self._execute(_of_rows("jobs_by_id", len(missing), "?"), missing)
@@ -406,7 +407,7 @@ class SQLiteUnit:
         self.ready.drop(job_id)
 
     def delete_plain(self, job_id: int) -> str | None:
-        """Delete a RUNNING job if nothing else is needed to finish it; return its name, else None."""
+        """Delete a RUNNING job and return its name, or None if finishing it takes more than a delete."""
         if self.records.keep_finished_s or (self._facts.any_family is not False and self._facts.families()):
             return None
         job = self._rows.get(job_id)
@@ -427,14 +428,14 @@ class SQLiteUnit:
     # --- queries -----------------------------------------------------------------------------------------
 
     def _jobs(self, statement: str, *parameters: str | int) -> list[Job]:
-        """Return rows, damaged ones as DamagedJob."""
+        """Return the jobs that a statement finds; a damaged job is returned as DamagedJob."""
         try:
             return [job_from(row) for row in self._execute(SQL[statement], parameters)]
         except sqlite3.OperationalError as error:
             return self._undecodable(error, statement, parameters)
 
     def _sound_jobs(self, statement: str, *parameters: str | int) -> list[Job]:
-        """Return rows; raises RowDamaged for the first damaged one."""
+        """Return the jobs that a statement finds; raises RowDamaged for the first damaged job."""
         jobs = self._jobs(statement, *parameters)
         for job in jobs:
             if type(job) is DamagedJob:
@@ -444,7 +445,10 @@ class SQLiteUnit:
     def _undecodable(
         self, error: sqlite3.OperationalError, statement: str, parameters: tuple[str | int, ...]
     ) -> list[Job]:
-        """Read rows with texts that are not UTF-8; re-raises any other ``error``."""
+        """Execute a statement again after an error about texts that are not UTF-8; re-raise other errors.
+
+        Jobs whose data is not UTF-8 are returned as DamagedJob.
+        """
         if not is_undecodable(error):
             raise error
         self._connection.text_factory = replacing
@@ -455,7 +459,7 @@ class SQLiteUnit:
         return [damaged(row) if REPLACED in row[_DATA] else job_from(row) for row in rows]
 
     def expired(self, now: str, limit: int) -> list[Job]:
-        """Return expired jobs, oldest first."""
+        """Return at most ``limit`` expired jobs, oldest first."""
         expiry = self._facts.next_expiry()
         if expiry is None or expiry > now:
             return []
@@ -463,13 +467,13 @@ class SQLiteUnit:
         return self._jobs("expired", now, limit)
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
-        """Yield all jobs with a repeat by name, or those queued and due by ``due``."""
+        """Yield all jobs with a repeat, ordered by name; with ``due``, only jobs queued and due by then."""
         asked = (SQL["repeating"],) if due is None else (SQL["repeating_due"], (due,))
         for (job_id,) in in_slices(self._execute(*asked).fetchall()):
             yield from self._jobs("job_by_id", job_id)
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name by jobID, in any state."""
+        """Return the jobs of a name in any state, at most ``limit``, lowest jobID first."""
         return self._sound_jobs("named", name, limit)
 
     def bound_of_name(self, name: str) -> list[Job]:
@@ -477,7 +481,7 @@ class SQLiteUnit:
         return self._sound_jobs("bound_of_name", name)
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
-        """Return the oldest job of a name in any state, mocked or real."""
+        """Return the oldest job of a name in any state; ``mocked``: a mocked job, otherwise a real one."""
         found = self._execute(SQL["first_of_name"], (name, int(mocked))).fetchone()
         return None if found is None else self.job(found[0])
 
@@ -496,7 +500,7 @@ class SQLiteUnit:
         return self._execute(SQL["has_pending_children"], (job_id,)).fetchone() is not None
 
     def skipped_locked(self, request: TakeRequest, now: str) -> bool:
-        """Return False: there is only one unit at a time."""
+        """Return False: only one unit is open at a time, so no other unit has locked jobs."""
         return False
 
     def set_crash_patterns(self, patterns: tuple[str, ...]) -> None:

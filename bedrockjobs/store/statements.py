@@ -26,13 +26,13 @@ JOB_FOUND = (
 )
 RUN_LISTED = "runID, jobID, name, attempt, status, started, ended, worker, exitCode, error, output"
 HAS_STATUS = "(:statuses IS NULL OR instr(:statuses, status) > 0)"
-"""Filter by ``:statuses``: words separated by spaces, or null for any. No status is a part of another."""
+"""Filter by ``:statuses``, words separated by spaces, or null for any. No status is a part of another one."""
 
 ERROR_NAMES = (
     "(:raised IS NULL OR instr('\n' || error || '\n', :raised) > 0"
     " OR instr('\n' || error || '\n', :raisedAlone) > 0)"
 )
-"""Filter by the type of an exception: a line of the error begins with it, or consists of it."""
+"""Filter by the type of an exception: a line of the error begins with the type, or is the type alone."""
 
 RUN_FOUND = (
     f"{HAS_STATUS} AND (:pattern IS NULL OR name GLOB :pattern)"
@@ -48,7 +48,7 @@ NO_JOB_FAILED = (
     "NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID AND jobs.state = 'FAILED' AND NOT EXISTS"
     " (SELECT 1 FROM runs AS later WHERE later.jobID = runs.jobID AND later.runID > runs.runID))"
 )
-"""Condition that excludes the run that made its job FAILED: lists show the job instead of both."""
+"""Condition that excludes a run that made its job FAILED: such lists show the failed job instead."""
 
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'
@@ -72,11 +72,11 @@ PREFIX = (
 """The part before the first slash of the scan's current name."""
 
 ALIKE = f"CASE WHEN {PREFIX} = walk.before THEN walk.counted + 1 ELSE 1 END"
-"""How many names with this prefix the scan has seen."""
+"""Number of names with this prefix that the scan has found so far."""
 
 
 def _found(table: str, key: str, columns: str, wanted: str) -> str:
-    """Return the end of a search of ``finding.sql``, after its range."""
+    """Return the end of a search in ``finding.sql``, which examines the rows of the query ``stretch``."""
     return (
         f"SELECT lowest, looked, found.* FROM (SELECT min({key}) AS lowest, count(*) AS looked"  # noqa: S608
         " FROM stretch) AS seen"
@@ -91,11 +91,11 @@ FAMILY_STATES = ("'FINISHED'", "'FAILED'", "'RUNNING', 'RUNQUEUED'", "'QUEUED', 
 FAMILY_COUNTS = " || ' ' || ".join(
     ("count(*)", *(f"count(*) FILTER (WHERE seen AND state IN ({states}))" for states in FAMILY_STATES))
 )
-"""Number of children examined, and numbers of the visible children that are finished, failed, running,
-waiting, cancelled."""
+"""Number of children examined, then the number of visible children that are finished, failed, running,
+waiting and cancelled, separated by spaces."""
 
 HELD = "(SELECT holds || key FROM keys WHERE keys.jobID = jobs.jobID AND holds <> '')"
-"""Until when a job holds a unique key, followed by that key; null if it has none."""
+"""The columns ``holds`` (until when) and ``key`` of a job's unique key, as one text; null if it has none."""
 
 MARKS = {
     "children": (
@@ -122,11 +122,11 @@ MARKS = {
     "no_job_failed": NO_JOB_FAILED,
     "failed_statuses": ", ".join(f"'{status}'" for status in FAILED_STATUSES),
 }
-"""Substitutions for the placeholders in the statement files, in order."""
+"""The texts of the placeholders in the statement files; they are replaced in this order."""
 
 
 def read_statements(path: Path, fill: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the statements of a file by name; ``fill`` replaces placeholders before the others are."""
+    """Return the statements of a file by name; ``fill`` replaces an engine's own placeholders first."""
     found: dict[str, str] = {}
     for part in path.read_text().split("-- name: ")[1:]:
         name, _, body = part.partition("\n")

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 from bedrockjobs.store import schema
-from bedrockjobs.store.files import DatabaseLock, lock_path
+from bedrockjobs.store.files import SIDE_FILES, DatabaseLock, lock_path
 from bedrockjobs.store.schema import ENGINES_OWN, Row, Sum, TableDefinition, hold, tables
 from bedrockjobs.store.statements import RECORDS
 
@@ -36,26 +36,23 @@ MIGRATION_COPIES_KEPT = 2
 """Number of copies kept next to a database: of the previous schema version and of the one before it."""
 
 COMPLAINTS_MAX = 20
-"""Maximum number of invalid rows that are reported one by one; further ones are only counted."""
+"""Maximum number of invalid rows that are reported one by one; further invalid rows are only counted."""
 
 COUNTED_ID_MAX = 2**48
-"""Upper bound of the jobIDs that count up. Bedrock draws larger ones at random, and ours do not continue
-after those."""
-
-COMPANIONS = ("-wal", "-shm", "-journal")
-"""Files that SQLite keeps next to a database. Leftovers of one database would corrupt another."""
+"""Upper bound of the jobIDs that count up. Bedrock draws larger jobIDs at random, and the next jobID is not
+derived from these."""
 
 ZERO = "\0"
 """The only character that PostgreSQL cannot store in a text."""
 
 REPLACED = "\ufffd"
-"""Replacement for ``ZERO``; a server on PostgreSQL uses the same."""
+"""Replacement for ``ZERO``, as a server on PostgreSQL replaces it."""
 
 MOVED_TO = "movedTo"
-"""Key in ``meta`` of a moved queue. Its value is the new place, and no server starts on the old queue."""
+"""Key in ``meta`` of a queue that was moved; no server starts on it. Its value is the new database."""
 
 Progress = Callable[[int, int], None]
-"""Called with the work done and the total, in the same unit."""
+"""Called with the work done so far and the total work, both in pages or both in rows."""
 
 
 class TransferError(RuntimeError):
@@ -67,7 +64,7 @@ class BadName(TransferError):
 
 
 class BadRows(TransferError):
-    """Some rows cannot be moved as they are."""
+    """Some rows cannot be moved unchanged."""
 
     def __init__(self, complaints: list[str], count: int) -> None:
         super().__init__(
@@ -82,7 +79,7 @@ class BadRows(TransferError):
 
 
 class Copy(NamedTuple):
-    """A finished copy."""
+    """A finished copy: its size in bytes and its number of jobs."""
 
     size: int
     jobs: int
@@ -119,7 +116,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
     try:
         yield draft
     finally:
-        for suffix in ("", *COMPANIONS):
+        for suffix in ("", *SIDE_FILES):
             Path(f"{draft}{suffix}").unlink(missing_ok=True)
 
 
@@ -148,7 +145,7 @@ def _check_target(target: Path, overwrite: bool, source: Path | None) -> None:
             raise TransferError(f"{target} is the database itself")
         if not overwrite:
             raise TransferError(f"{target} exists; --force replaces it")
-    for suffix in COMPANIONS:
+    for suffix in SIDE_FILES:
         # SQLite would replay the log of another database into this copy.
         if Path(f"{target}{suffix}").exists():
             raise TransferError(f"{target}{suffix} exists: {target} is a database in use, or was not closed")
@@ -206,8 +203,8 @@ def check_copy(draft: Path) -> Copy:
 def copy_before_migration(path: Path, now: datetime, progress: Progress | None = None) -> Path | None:
     """Copy a database whose schema is about to change, so that an older server can use the copy.
 
-    Return the copy, or None if the schema is current. The caller owns the file. Raises TransferError if the
-    copy fails, sqlite3.Error if the file cannot be read.
+    Return the path of the copy, or None if the schema is current. The caller holds the ``DatabaseLock``.
+    Raises TransferError if the copy fails, sqlite3.Error if the file cannot be read.
     """
     version = older_version(path)
     if version is None:
@@ -230,7 +227,7 @@ def copy_before_migration(path: Path, now: datetime, progress: Progress | None =
 
 
 def older_version(path: Path) -> int | None:
-    """Return the schema version of a database that will be migrated, None for any other.
+    """Return the schema version of a database that needs a migration, or None if it needs none.
 
     Raises sqlite3.Error if the file cannot be read.
     """
@@ -270,7 +267,7 @@ class Source(Protocol):
         """Return the rows of ``meta`` that both engines have, in key order."""
 
     def numbers(self) -> NextIDs:
-        """Return the next jobID and runID, which are above all existing ones."""
+        """Return the next jobID and runID, which are above all existing jobIDs and runIDs."""
 
 
 class Target(Source, Protocol):
@@ -280,14 +277,14 @@ class Target(Source, Protocol):
         """Insert rows into an empty table."""
 
     def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
-        """Write ``meta``, the next numbers and everything derived from the rows."""
+        """Write ``meta``, the next jobID and runID, and everything derived from the rows."""
 
 
 class MoveOptions(NamedTuple):
     """Which invalid rows are moved nevertheless."""
 
     keep_damaged: bool = False
-    """Whether to move jobs whose data does not match its checksum; a take sets them aside, as before."""
+    """Whether to move jobs whose data does not match its checksum; such a job fails when it is taken."""
     replace_zeros: bool = False
     """Whether to replace NUL characters outside of jobs, where they are most likely output."""
 
@@ -341,7 +338,7 @@ def copy_rows(
 
 
 class _RowValidator:
-    """Passes on valid rows and collects complaints about invalid ones."""
+    """Passes on valid rows and collects complaints about invalid rows."""
 
     def __init__(self, options: MoveOptions) -> None:
         self._options = options
@@ -389,7 +386,7 @@ _HIGHEST = {
     "nextJobID": f"SELECT coalesce(max(jobID), 0) FROM jobs WHERE jobID < {COUNTED_ID_MAX}",  # noqa: S608
     "nextRunID": "SELECT coalesce(max(runID), 0) FROM runs",
 }
-"""The highest number in use, for each counter in ``meta``."""
+"""By counter in ``meta``, a query for the highest ID in use."""
 
 
 class SQLiteRows:
@@ -427,7 +424,7 @@ class SQLiteRows:
         return found
 
     def next_number(self, key: str) -> int:
-        """Return the next number of a counter: above the stored one and above all rows."""
+        """Return the next ID of a counter in ``meta``: the stored one, but above the IDs of all rows."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return max(int(row[0]) if row else 1, int(self._db.execute(_HIGHEST[key]).fetchone()[0]) + 1)
 
@@ -436,13 +433,13 @@ class SQLiteRows:
         return NextIDs(self.next_number("nextJobID"), self.next_number("nextRunID"))
 
     def write(self, table: TableDefinition, rows: Iterable[Row]) -> None:
-        """Insert rows."""
+        """Insert rows into an empty table."""
         marks = ", ".join("?" * len(table.columns))
         columns = ", ".join(table.columns)
         self._db.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({marks})", rows)  # noqa: S608
 
     def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
-        """Replace ``meta``."""
+        """Replace all rows of ``meta``."""
         self._db.execute("DELETE FROM meta")
         self._db.executemany(
             "INSERT INTO meta (key, value) VALUES (?, ?)",
@@ -542,7 +539,8 @@ def _check_movable(path: Path, connection: sqlite3.Connection) -> None:
 def undo_move(path: Path) -> str:
     """Allow servers on a moved file again; return where it was moved to, or an empty string.
 
-    The caller owns the file. Raises TransferError for a foreign file, sqlite3.Error.
+    The caller holds the ``DatabaseLock``. Raises TransferError if the file is not a database of bedrockjobs,
+    sqlite3.Error.
     """
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if schema.version_of(connection) == 0:
@@ -556,7 +554,7 @@ def undo_move(path: Path) -> str:
 
 
 class Hold(NamedTuple):
-    """Who holds the restored queue, and why."""
+    """Who puts the restored queue on hold, and why."""
 
     by: str
     reason: str
@@ -580,14 +578,14 @@ class Restored(NamedTuple):
 def restore(
     backup: Path, target: Path, *, held: Hold | None, force: bool, now: str, progress: Progress | None = None
 ) -> Restored:
-    """Replace the database ``target`` with ``backup``, held unless ``held`` is None; ``now`` is a timestamp.
+    """Replace the database ``target`` with ``backup``, and put it on hold unless ``held`` is None.
 
-    The new database is prepared next to the old one. Then the old one and its log are renamed, and one rename
-    puts the new one in place. After a crash in between no server starts, because the lock file names the
-    restore as last owner.
+    The new database is prepared next to the old one. Then the old database and its log are renamed, and one
+    rename puts the new database in place. After a crash between these renames no server starts, because the
+    lock file names the restore as last owner. ``now`` is a timestamp.
 
-    Raises TransferError if the backup is damaged or foreign, or if ``target`` exists without ``force``; Owned
-    if ``target`` is in use; OSError, sqlite3.Error.
+    Raises TransferError if the backup is damaged or not a database of bedrockjobs, or if ``target`` exists
+    and ``force`` is False; Owned if ``target`` is in use; OSError, sqlite3.Error.
     """
     target = target.resolve()
     if not backup.is_file():
@@ -603,7 +601,7 @@ def restore(
             told = _copy_backup(backup, copy, draft, progress)
             restored = _prepare(draft, target if exists else None, held, now)
             aside = _put_aside(target, now) if exists else None
-            for suffix in COMPANIONS:  # of a database that no longer exists
+            for suffix in SIDE_FILES:  # left by another database, they would corrupt this one
                 Path(f"{target}{suffix}").unlink(missing_ok=True)
             draft.replace(target)
             sync(target.parent)
@@ -667,7 +665,7 @@ def _copy_backup(backup: Path, copy: Path, draft: Path, progress: Progress | Non
 
 
 def _prepare(draft: Path, old: Path | None, held: Hold | None, now: str) -> Restored:
-    """Make the copied rows the successor of ``old``, check the draft and flush it to disk."""
+    """Take over IDs and tokens of ``old``, put the draft on hold if ``held``, check it and flush it."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         connection.execute("DELETE FROM logins")  # sessions that were logged out since must stay so
         if old is not None:
@@ -693,9 +691,9 @@ def _continue_numbers(connection: sqlite3.Connection, old: Path) -> None:
 
 
 def _keep_tokens(connection: sqlite3.Connection, old: Path) -> None:
-    """Take over the tokens of the replaced database: those revoked since the backup stay revoked.
+    """Take over the tokens of the replaced database, so that tokens revoked since the backup stay revoked.
 
-    The tokens of the backup stay if that database has none or cannot be read.
+    If the replaced database has no tokens or cannot be read, the tokens of the backup are kept.
     """
     tokens = []
     with suppress(sqlite3.Error), closing(open_read_only(old)) as before:
@@ -708,14 +706,14 @@ def _keep_tokens(connection: sqlite3.Connection, old: Path) -> None:
 
 
 def _put_aside(target: Path, now: str) -> Path:
-    """Give the old database and its log another name; the file also keeps its own until it is replaced."""
+    """Rename the old database and its log; the database also keeps its old name until it is replaced."""
     digits = "".join(character for character in now[:19] if character.isdigit())
     aside = target.with_name(f"{target.name}.before-restore-{digits}")
     number = 1
     while aside.exists():
         number += 1
         aside = target.with_name(f"{target.name}.before-restore-{digits}-{number}")
-    for suffix in COMPANIONS:
+    for suffix in SIDE_FILES:
         file = Path(f"{target}{suffix}")
         if file.exists():
             file.replace(f"{aside}{suffix}")
