@@ -43,9 +43,6 @@ __all__ = ["START", "Enqueued", "Jobs", "ServerUnderTest", "capture", "eager"]
 START = datetime(2030, 1, 1, tzinfo=UTC)
 """Default start time of the clock: a fixed Tuesday, so that tests are reproducible."""
 
-STOP_S = 30.0
-"""Maximum seconds to wait for the server to stop; longer than the server's own timeout for connections."""
-
 
 class ServerUnderTest:
     """A context manager with a server on a free loopback port and a temporary database.
@@ -81,7 +78,7 @@ class ServerUnderTest:
         loop, stopped = self._running.result()[1:]
         self.client.close()
         loop.call_soon_threadsafe(stopped.set)
-        self._thread.join(STOP_S)
+        self._thread.join(30.0)  # longer than the server's own timeout for connections
         self._folder.cleanup()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -23,21 +24,22 @@ from bedrockjobs.commands.rules import RuleSpec
 from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Definitions, Format, format_of, read
 
 LINE_CHARS = 80
-"""Maximum characters of a key, its old and its new value on one line; longer ones take two lines."""
+"""Maximum characters of a key with its old and new value on one line; if there are more, the change takes two
+lines."""
 
 Values = Mapping[str, str | None]
-"""The JSON texts of values by wire name; None for a value that is left out."""
+"""The JSON texts of values, by wire name; None for a value that is left out."""
 
 
 def attributes_added(definition: Definition) -> list[str]:
-    """Return a line for each attribute of a new schedule: ``retries: 2``."""
+    """Return a line for each attribute of a new schedule, such as ``retries: 2``."""
     wanted = _wanted_attributes(definition)
     usual = {"priority": str(PRIORITY_DEFAULT), "data": "{}"}
     return [f"{key}: {_shown(key, text)}" for key, text in wanted.items() if usual.get(key) != text]
 
 
 def attributes_changed(definition: Definition, job: Record) -> list[str]:
-    """Return a line for each attribute of a schedule that would change: ``retries: 2 -> 3``."""
+    """Return a line for each attribute of a schedule that would change, such as ``retries: 2 -> 3``."""
     wanted = _wanted_attributes(definition)
     present = {key: job[key] for key in job if key in wanted or key in OPTIONS}
     return _changes(wanted, present)
@@ -93,18 +95,18 @@ def _shown(key: str, text: str | None) -> str:
 
 
 CHANGES = (("added", "+", "green"), ("changed", "~", "yellow"), ("removed", "-", "red"))
-"""Kinds of changes: the key in the server's reply, a sign and a colour."""
+"""The kinds of changes, each with the key in the server's reply, a sign and a colour."""
 
 KEYS = (*(key for key, _, _ in CHANGES), "unchanged")
 
 
 SYNCS: dict[str, type[SyncSchedules | SyncRules]] = {"schedule": SyncSchedules, "rule": SyncRules}
-"""The command for each kind of definition."""
+"""The command that applies each kind of definition."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The definitions that a source should have, from all files of the source."""
+    """The definitions that a source should have, merged from all files of the source."""
 
     source: str
     kinds: dict[str, list[Definition]]
@@ -112,10 +114,10 @@ class Wanted:
     prune: bool = True
     by: str = ""
     take_over: bool = False
-    """Whether to take schedules and rules of the same names from other sources."""
+    """Whether to take over schedules and rules of the same names that belong to other sources."""
 
     def sync(self, session: Session, *, dry_run: bool) -> SyncPlan:
-        """Send the definitions of each kind to the server, and return the changes that it reports."""
+        """Send the definitions of each kind to the server; return the changes that the server reports."""
         more = ({} if self.prune else {"prune": False}) | ({"takeOver": True} if self.take_over else {})
         return SyncPlan(
             self,
@@ -137,14 +139,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class SyncPlan:
-    """The changes to a source that the server made, or with a dry run would make."""
+    """The changes to a source that the server has made, or after a dry run would make."""
 
     wanted: Wanted
     replies: dict[str, Record]
-    """The reply for each kind."""
+    """The server's reply for each kind of definition."""
 
     def names(self, kind: str, key: str) -> list[str]:
-        """Return the names of the definitions of a kind with this change, such as ``added``."""
+        """Return the names of the definitions of a kind that have the change ``key``, such as ``added``."""
         return list(jsontext.parse(self.replies[kind][key]))
 
     def problem_texts(self, key: str) -> list[str]:
@@ -161,12 +163,12 @@ class SyncPlan:
         return any(self.names(kind, key) for kind in self.replies for key, _, _ in CHANGES)
 
     def record(self) -> Record:
-        """Return one record for all kinds: the reply about schedules, with that about rules as ``rules``."""
+        """Return the reply about schedules, with the reply about rules, if there is one, as ``rules``."""
         schedules, *rules = self.replies.values()
         return {**schedules, "rules": rules[0]} if rules else schedules
 
     def sentences(self) -> list[str]:
-        """Return for each kind a sentence with the number of definitions by change."""
+        """Return a sentence for each kind, with the number of definitions by change."""
         return [
             f"{kind.capitalize()}s of {self.wanted.source}: "
             f"{', '.join(f'{len(self.names(kind, key))} {key}' for key in KEYS)}."
@@ -175,7 +177,7 @@ class SyncPlan:
 
 
 def _problem_text(problem: Record, definitions: Sequence[Definition], what: str) -> str:
-    """Return a problem that the server reports, with the line of its key."""
+    """Return a problem that the server reports, with the line of the key in the file."""
     place, detail = int(problem["place"]), text_of(problem, "detail").replace("; takeOver ", "; --take-over ")
     entry = definitions[place].entry if place < len(definitions) else None
     if entry is None:
@@ -186,13 +188,13 @@ def _problem_text(problem: Record, definitions: Sequence[Definition], what: str)
 
 
 DATA_CHANGES = "data: follows the definition from now on"
-"""Shown for a changed schedule if no attribute differs: a run may have changed the job's data."""
+"""Shown for a changed schedule none of whose attributes differ: a run may have changed the job's data."""
 
 PAUSE_REASON = "added paused"
 
 
 class ChangesRefused(click.ClickException):
-    """The server would refuse the changes; lists all problems, a line each."""
+    """The server would refuse the changes; the message has a line for each problem."""
 
     exit_code = REFUSED
 
@@ -243,7 +245,7 @@ def apply(
 def _wanted(
     files: Sequence[str], form: Format | None, source: str | None, by: str, *, prune: bool, take_over: bool
 ) -> list[Wanted]:
-    """Read all files, and merge those of one source; raises click.UsageError with all errors."""
+    """Read all files, and merge the files of each source; raises click.UsageError with all errors."""
     problems: list[str] = []
     by_source: dict[str, Wanted] = {}
     for file in files:
@@ -286,21 +288,37 @@ def _in_two_sources(wanted: list[Wanted]) -> list[str]:
     return problems
 
 
-def _read(file: str, form: Format | None) -> Definitions:
+class TextFile(NamedTuple):
+    """The text of a file in TOML, YAML or JSON, with the file's name in messages."""
+
+    text: str
+    form: Format
+    label: str
+
+
+def text_file(file: str, form: Format | None) -> TextFile:
+    """Return a file, or stdin for ``-``; without ``form``, its suffix says the format.
+
+    Raises ValueError if the file cannot be read, and click.UsageError if its format is unknown.
+    """
     chosen = form or format_of(file)
     if chosen is None:
         raise click.UsageError(
             f"--format: {file!r} expected a name that ends with .toml, .yaml or .json, or this option"
         )
+    return TextFile(read_source(file), chosen, "stdin" if file == "-" else file)
+
+
+def _read(file: str, form: Format | None) -> Definitions:
     try:
-        text = read_source(file)
+        source = text_file(file, form)
     except ValueError as error:
         raise BadDefinitions(str(error)) from None
-    return read(text, chosen, "stdin" if file == "-" else file)
+    return read(*source)
 
 
 def _together(first: Wanted, second: Wanted) -> tuple[Wanted, list[str]]:
-    """Merge the definitions of two files of one source; return the result, and the names that are in both."""
+    """Merge the definitions of two files of one source; return the result, and names that both files have."""
     kinds = dict(first.kinds)
     twice = []
     for kind, definitions in second.kinds.items():
@@ -318,9 +336,10 @@ def _all_of(problems: list[str]) -> str:
 
 
 def carry_out(session: Session, sources: list[Wanted], *, dry_run: bool = False, yes: bool = False) -> None:
-    """Show the changes, ask unless ``yes``, and apply them; without ``prune`` nothing is removed.
+    """Show the changes, ask for confirmation unless ``yes``, and apply the changes.
 
-    Raises click.UsageError if a question is needed and nobody can answer it.
+    Nothing is removed from a source without ``prune``. Raises click.UsageError if no terminal is there to
+    ask.
     """
     plans = [wanted.sync(session, dry_run=True) for wanted in sources]
     problems = [problem for plan in plans for problem in plan.problem_texts("problems")]
@@ -360,7 +379,7 @@ def _done(session: Session, plan: SyncPlan) -> SyncPlan:
 
 
 def _write(session: Session, plans: list[SyncPlan], sentences: Iterable[str]) -> None:
-    """Write the result of applying: in table form the sentences, else the server's replies."""
+    """Write the result of applying: as a table the sentences, otherwise the server's replies."""
     if session.form == "table":
         for sentence in sentences:
             click.echo(printable(sentence))
@@ -421,7 +440,7 @@ def _show_lines(session: Session, plan: SyncPlan, *, err: bool, titled: bool) ->
 
 
 def _attributes(session: Session, definition: Definition, wanted: Wanted, *, new: bool) -> list[str]:
-    """Return the lines for the attributes of a new schedule, or for the changes of an existing one."""
+    """Return lines for all attributes of a new schedule, or for changed attributes of an existing one."""
     if new:
         return [*attributes_added(definition), *(["paused"] if definition.paused else [])]
     query = built(ListJobs, {"name": literal(definition.name), "limit": 1})

@@ -1,4 +1,4 @@
-"""Apply a CLI command to many jobs: choose them, ask for confirmation, and report the result in one line."""
+"""Applies a command to many jobs: chooses them, asks for confirmation, and reports the result in one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Choice(NamedTuple):
-    """The conditions that a job must meet to be chosen; None and empty are no conditions."""
+    """The conditions that a job must meet to be chosen; a value that is None or empty is no condition."""
 
     name: str | None = None
     state: str | None = None
@@ -90,9 +90,9 @@ _many = partial(click.option, cls=FieldOption, section=SECTION)
 
 
 def choice_of(options: dict[str, Any], one: object) -> Choice | None:
-    """Remove the options that choose jobs from ``options`` and return them; None if ``one`` job was named.
+    """Remove the options that choose jobs from ``options``; return them, or None if ``one`` job was named.
 
-    Raises click.UsageError if neither or both are given.
+    Raises click.UsageError unless exactly one of the two was given.
     """
     keys = {
         "name": "only_name",
@@ -114,7 +114,7 @@ def choice_of(options: dict[str, Any], one: object) -> Choice | None:
 
 
 def chosen(session: Session, choice: Choice) -> list[Chosen]:
-    """Return the chosen jobs by jobID, from all pages."""
+    """Return all chosen jobs, ordered by jobID."""
     fits = fitting(session, choice) or (lambda _: True)
     return [
         Chosen(text_of(job, "jobID"), text_of(job, "name")) for job in _listed(session, choice) if fits(job)
@@ -122,7 +122,7 @@ def chosen(session: Session, choice: Choice) -> list[Chosen]:
 
 
 def fitting(session: Session, choice: Choice) -> Callable[[Record], bool] | None:
-    """Return a filter for jobs that the server has filtered by name and state; None if that is enough."""
+    """Return a filter for conditions that the server does not check; None if the choice has none of these."""
     if choice.since is None and not choice.tags and choice.text is None:
         return None
     since = since_timestamp(choice.since, session.now()) if choice.since is not None else ""
@@ -149,9 +149,10 @@ def _fits(job: Record, choice: Choice, since: str) -> bool:
 
 
 def contains(record: Record, what: str, keys: Sequence[str], text: str) -> bool:
-    """Return whether a value of these keys contains a text, in any case; raises Failure if one is hidden.
+    """Return whether the value of one of ``keys`` contains a text, ignoring case.
 
-    ``what`` names such records in the error: ``jobs``.
+    Raises Failure if such a value is hidden from the token; ``what`` names the records in the error:
+    ``jobs``.
     """
     hidden = [key for key in hidden_in(record) if key in keys]
     if hidden:
@@ -160,14 +161,15 @@ def contains(record: Record, what: str, keys: Sequence[str], text: str) -> bool:
 
 
 NAMES_SHOWN = 5
-"""Maximum number of names that a question lists, those with the most jobs."""
+"""Maximum number of names that a question lists; the names with the most jobs are listed."""
 
 Act = Callable[[str], str]
-"""Acts on the job of one jobID, and returns the outcome, such as ``deleted``; raises Failure if refused."""
+"""Function that acts on the job with a jobID, and returns the outcome, such as ``deleted``; raises Failure if
+refused."""
 
 
 def counted(names_found: Sequence[str], word: str) -> str:
-    """Return the count of things and their names: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
+    """Return a count with its noun and the most frequent names: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
     names = Counter(names_found).most_common()
     counts = ", ".join(f"{count:,} {name}" for name, count in names[:NAMES_SHOWN])
     more = f", and {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
@@ -175,15 +177,16 @@ def counted(names_found: Sequence[str], word: str) -> str:
 
 
 def for_chosen(session: Session, verb: str, choice: Choice, act: Act, options: Mapping[str, Any]) -> None:
-    """Act on each job that was chosen: see ``for_each``."""
+    """Act on each job that is chosen by ``choice``, as ``for_each`` does."""
     for_each(session, verb, chosen(session, choice), act, options)
 
 
 def for_each(session: Session, verb: str, jobs: list[Chosen], act: Act, options: Mapping[str, Any]) -> None:
     """Act on each job, after a confirmation unless --yes; ``verb`` names the act, such as ``delete``.
 
-    Jobs are handled one by one: a refusal concerns one job only, and an interrupt undoes nothing. The exit
-    status is 4 if any was refused. Raises click.UsageError if there is no terminal to ask for confirmation.
+    Jobs are handled one by one: if one is refused, the others are still handled, and an interrupt undoes
+    nothing. The exit status is 4 if any job was refused. Raises click.UsageError if no terminal is there to
+    ask.
     """
     if not jobs and session.form == "table":
         click.echo(f"No matching job to {verb}.", err=True)
@@ -214,16 +217,16 @@ def for_each(session: Session, verb: str, jobs: list[Chosen], act: Act, options:
 
 
 def _is_refusal(failure: Failure) -> bool:
-    """Return whether a failure concerns one job only, so that the next one can be tried."""
+    """Return whether a failure concerns one job only, so that the next job can be tried."""
     return isinstance(failure, CommandRefused) or failure.exit_code in (NOT_FOUND, REFUSED)
 
 
 def delete_each(
     noun: str, names: Sequence[str], delete: Callable[[str], Record], write: Callable[[list[Record]], None]
 ) -> None:
-    """Delete records by name, one by one, and write the deleted ones.
+    """Delete records by name, one by one, and write the records that were deleted.
 
-    The exit status is that of the first refusal.
+    If any is refused, the exit status is that of the first refusal.
     """
     deleted: list[Record] = []
     first: Failure | None = None
@@ -256,7 +259,7 @@ def _write(session: Session, verb: str, total: int, outcomes: Counter[str], refu
 
 
 def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[str]) -> str:
-    """Return the result in words: ``Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job.``"""
+    """Return the result as a sentence: ``Deleted 2 of 3 jobs; 1 refused: 405 Can't delete a RUNNING job.``"""
     done = ", ".join(f"{outcome} {count:,}" for outcome, count in outcomes.most_common())
     of = f" of {number_of(total, 'job')}" if sum(outcomes.values()) != total or len(outcomes) > 1 else ""
     if not of:
@@ -272,7 +275,7 @@ def _sentence(verb: str, total: int, outcomes: Counter[str], refused: Counter[st
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on stderr if it is a terminal."""
+    """Show a progress bar on stderr if stderr is a terminal; yield a function that advances it by one."""
     if not sys.stderr.isatty():
         yield lambda: None
         return

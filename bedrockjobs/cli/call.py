@@ -1,6 +1,6 @@
 """``bedrockjobs call``, ``query`` and ``status``: any command of the protocol, and read-only queries.
 
-``call`` names no command in its code: each command class is a subcommand with its own help.
+The code of ``call`` names no command: each command class becomes a subcommand with its own help.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class CommandGroup(SubcommandGroup):
-    """One subcommand for each command of the protocol; names are case-insensitive."""
+    """A group with one subcommand for each command of the protocol; names are case-insensitive."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of the registry."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the subcommand of a command class."""
+        """Return the subcommand for a command, or None if there is no such command."""
         try:
             return _subcommand(command_named(cmd_name))
         except UnknownCommand:
@@ -102,7 +102,7 @@ def example_pairs(command_class: type[Command[Any]]) -> list[str]:
 
 
 def _described(field: FieldInfo) -> str:
-    """Return the description of a key, with its choices unless the description names them."""
+    """Return the description of a key; its choices are added unless the description names all of them."""
     description = field.description or ""
     kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if get_origin(kind) is Literal]
     choices = [str(choice) for kind in kinds for choice in get_args(kind) if choice != ""]
@@ -165,7 +165,7 @@ def _value(name: str, value: str) -> str:
 
 
 def _taken_jobs(record: Record) -> list[Record]:
-    """Return the jobs that a command has taken, from its reply; empty if none."""
+    """Return the jobs in the reply of a command that takes jobs; empty if none was taken."""
     if "jobs" in record:
         return records_in(record["jobs"]) if record["jobs"] != "null" else []
     if "job" in record:
@@ -174,7 +174,7 @@ def _taken_jobs(record: Record) -> list[Record]:
 
 
 def _write(answer: Response, session: Session) -> None:
-    """Write a reply: a single list as a table, a text that is not JSON (such as that of Query) unchanged."""
+    """Write a reply: a single list as a table, other JSON by keys, and text that is not JSON unchanged."""
     text = answer.body.decode(errors="replace")
     if text.startswith("["):
         rows: list[Record] = [_row(RawJSON(element)) for element in jsontext.elements(text)]
@@ -196,7 +196,7 @@ def _write_object(record: Record, session: Session, text: str) -> None:
 
 
 def _row(value: RawJSON, key: str = "") -> Record:
-    """Return a list element as a record: an object unchanged, an array by position, any other as ``key``."""
+    """Return a list element as a record: an array by position, and a single value under ``key``."""
     if value.startswith("{"):
         return raw_record(value)
     if value.startswith("["):
@@ -222,7 +222,7 @@ def query(session: Session, sql: str) -> None:
 
 
 def distinct(headers: Sequence[str]) -> list[str]:
-    """Return unique keys for the headers, so that `select name, name` keeps both columns."""
+    """Return a unique key for each header, so that ``select name, name`` keeps both columns."""
     keys: list[str] = []
     for header in headers:
         key, count = header, 1

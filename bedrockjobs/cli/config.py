@@ -1,4 +1,4 @@
-"""``bedrockjobs config``: show settings and their origin, check a settings file, write an example."""
+"""``bedrockjobs config``: show settings and their origin, check a settings file, write an example file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bedrockjobs.tls.contexts import BadCertificate, chosen_context
 
 
 class Fault(NamedTuple):
-    """A problem of a file that settings name, the line that names it, and the exit status of ``serve``."""
+    """A problem of a file that a setting names, with the exit status that ``serve`` would have."""
 
     message: str
     status: int
@@ -59,14 +59,14 @@ def _check_database(settings: Settings) -> None:
 
 
 def _check_socket(settings: Settings) -> None:
-    """Check the folder of the unix socket only: the server itself creates the socket."""
+    """Check only that the folder of the unix socket exists: the server itself creates the socket."""
     path = Path(settings.unix)
     if settings.unix and not path.parent.is_dir():
         raise StartError(f"cannot listen: unix: {path}: there is no folder {path.parent}", EXIT_FAILURE)
 
 
 def _check_programs(settings: Settings) -> None:
-    """Check the folder of programs for notifications; the server checks it only with the first message."""
+    """Check that the folder of programs for notifications exists; the server only warns if it does not."""
     if settings.notify_commands and not Path(settings.notify_commands).is_dir():
         raise StartError(f"notify_commands: there is no folder {settings.notify_commands}", CONFIG)
 
@@ -77,11 +77,7 @@ _CHECKS: dict[tuple[str, ...], Callable[[Settings], None]] = {
     ("unix",): _check_socket,
     ("notify_commands",): _check_programs,
 }
-"""The settings that together name files, and the check of these files."""
-
-
-LINE_CHARS = 100
-"""Maximum characters of a line in the example."""
+"""The checks of files, each for the settings that together name the files."""
 
 
 @click.group(cls=SubcommandGroup)
@@ -159,10 +155,10 @@ def example() -> None:
 
 
 def example_text() -> str:
-    """Return the example: a line ``#name = default`` for each setting, below its description."""
+    """Return an example file, with a line ``#name = default`` for each setting below its description."""
     parts = ["[server]\n"]
     for field, info in Settings.model_fields.items():
-        words = textwrap.wrap(info.description or "", LINE_CHARS, initial_indent="# ", subsequent_indent="# ")
+        words = textwrap.wrap(info.description or "", 100, initial_indent="# ", subsequent_indent="# ")
         parts.append("\n".join([*words, f"#{field} = {_toml(field, info.default)}"]) + "\n")
     return "\n".join(parts)
 

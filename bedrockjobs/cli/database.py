@@ -74,14 +74,14 @@ def is_url(text: str) -> bool:
 
 
 def file_named(text: str | None) -> Path:
-    """Return the path of a database file; by default, what ``serve`` would open. Raises UsageError."""
+    """Return the path of a database file; for None, the path that ``serve`` would open. Raises UsageError."""
     return settings_from({}).database_path() if text is None else file_alone(text)
 
 
 def database_named(url: str, schema: str | None) -> TransferDatabase:
-    """Return a PostgreSQL database; without ``schema``, with the schema of the settings.
+    """Return a PostgreSQL database; if ``schema`` is None, with the schema of the settings.
 
-    Raises Failure if the driver is not installed, BadSettings.
+    Raises BadSettings, and Failure if the driver is not installed.
     """
     try:
         from bedrockjobs.store.postgresql.transfer import TransferDatabase
@@ -95,11 +95,11 @@ def database_named(url: str, schema: str | None) -> TransferDatabase:
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMPLAINTS_SHOWN_MAX = 50
-"""Maximum number of bad rows that are listed; further ones are only counted."""
+"""Maximum number of bad rows that are listed; further bad rows are only counted."""
 
 
 def _database_option(form: str) -> Callable[[F], F]:
-    """Return --database with the metavar ``form``: FILE, or FILE|URL if PostgreSQL is supported."""
+    """Return the option --database; ``form`` is its metavar: FILE, or FILE|URL if a URL is accepted."""
     return click.option(
         "--database",
         metavar=form,
@@ -110,7 +110,7 @@ def _database_option(form: str) -> Callable[[F], F]:
 
 @contextmanager
 def database_errors(file: str = "database") -> Iterator[None]:
-    """Turn database errors into a message and an exit status; messages about a file name ``file``."""
+    """Turn database errors into a message and an exit status; ``file`` names the database in messages."""
     try:
         yield
     except BadName as error:
@@ -132,7 +132,7 @@ def database_errors(file: str = "database") -> Iterator[None]:
 
 @contextmanager
 def locked(database: Path, command: str = "migrate") -> Iterator[None]:
-    """Hold the lock of the database, so that no server can use it; raises as `acquire` does."""
+    """Hold the lock of the database, so that no server uses it; raises as ``DatabaseLock.acquire`` does."""
     lock = DatabaseLock(database.resolve())
     lock.acquire()
     try:
@@ -144,7 +144,7 @@ def locked(database: Path, command: str = "migrate") -> Iterator[None]:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Progress | None]:
-    """Show a progress bar on stderr if it is a terminal."""
+    """Show a progress bar on stderr and yield a function that updates it; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -283,7 +283,7 @@ def _install_functions(session: Session, database: str | None, schema: str | Non
 
 
 def _migrate(path: Path, *, keep: bool) -> tuple[Record, str]:
-    """Migrate a database; return what was done as a record, and as a sentence."""
+    """Migrate a database; return what was done, as a record and as a sentence."""
     if not path.is_file():
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
     with locked(path):
@@ -304,7 +304,7 @@ def _migrate(path: Path, *, keep: bool) -> tuple[Record, str]:
 
 
 def _import(old: Path, path: Path, *, skip_bad: bool) -> tuple[Record, str]:
-    """Import jobs of a Bedrock database; return what was done as a record, and as a sentence."""
+    """Import the jobs of a Bedrock database; return what was done, as a record and as a sentence."""
     findings = examine(old)
     _complain(findings)
     if findings.bad and not skip_bad:
@@ -509,7 +509,7 @@ def move(
 
 
 def _check_kinds(source: str, target: str) -> None:
-    """Raise UsageError unless one of the two databases is a file and the other one a URL."""
+    """Raise UsageError unless one of the two databases is a file and the other is a URL."""
     for text in (source, target):
         if not is_url(text):
             file_named(text)
@@ -560,7 +560,10 @@ def _undo(session: Session, source: str, schema: str | None) -> None:
 
 
 def _existing(text: str) -> Path:
-    """Return the path of a database file, which must exist: taking the lock would otherwise create it."""
+    """Return the path of a database file; raises TransferError if the file does not exist.
+
+    Without this check, taking the lock would create the file.
+    """
     path = file_named(text)
     if not path.is_file():
         raise TransferError(f"there is no database {path}")

@@ -1,7 +1,7 @@
 """``bedrockjobs doctor``: check a server and its database for common problems, without changing anything.
 
-Each check is a function that returns findings. Checks of the server use the session, checks of the file use
-``store.inspection``; checks of a PostgreSQL database are in ``doctor_postgresql``.
+Each check is a function that yields findings. Checks of the server use the session, and checks of a database
+file use ``store.inspection``. Checks of a PostgreSQL database are in ``doctor_postgresql``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Level = Literal["ok", "warn", "fail"]
 
 
 class Finding(NamedTuple):
-    """The result of a check, and advice on what to do about it."""
+    """One result of a check, with advice on what to do about it."""
 
     level: Level
     check: str
@@ -67,33 +67,31 @@ class Finding(NamedTuple):
         return one_line(f"{self.message} -> {self.advice}" if self.advice else self.message)
 
 
-LEVEL_CELLS, CHECK_CELLS = 5, 9
-"""Widths, in characters, of the two columns before the message."""
-
 COLOURS: dict[Level, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 CLOCK_WARN_S, CLOCK_FAIL_S = 2.0, 60.0
-"""Seconds between the two clocks from which the check warns, and fails: timestamps are whole seconds,
-schedules whole minutes."""
+"""Seconds between the clocks of the server and this machine from which the check warns, and from which it
+fails: timestamps are whole seconds, schedules whole minutes."""
 
 SPACE_FAIL_BYTES = 64 * 1024**2
-"""Bytes of free disk space below which the check fails: a few write-ahead logs."""
+"""Bytes of free disk space below which the check fails: the size of a few write-ahead logs."""
 
 WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
-"""Bytes of the write-ahead log from which the check warns, and fails; normally it has a few MiB."""
+"""Bytes of the write-ahead log from which the check warns, and from which it fails; it usually has a few
+MiB."""
 
 SCHEDULES_EXAMINED = 10_000
-"""Maximum number of schedules whose time zones are checked: as many as one server is built for."""
+"""Maximum number of schedules whose time zones are checked: a server is built for this many."""
 
 PROBE = "0 0 1 */3 *"
 """An expression whose next five ticks show more than a year of a zone's rules."""
 
 DIFFERENCES_SHOWN_MAX = 10
-"""Maximum number of schema differences that are listed."""
+"""Maximum number of schema differences that are listed, so that a line stays readable."""
 
 
 class ServerStatus(NamedTuple):
-    """The status of the server, when this machine's clock received it, and how many seconds that took."""
+    """The status of the server, this machine's time when it arrived, and how many seconds that took."""
 
     status: dict[str, Any]
     asked: datetime
@@ -101,7 +99,7 @@ class ServerStatus(NamedTuple):
 
 
 def ask(session: Session) -> ServerStatus | Finding:
-    """Ask the server for its status."""
+    """Return the server's status, or a finding if the server does not answer or refuses commands."""
     clock = SystemClock()
     begun = clock.monotonic()
     session.tries = 1
@@ -130,7 +128,7 @@ def check_server(session: Session, server: ServerStatus) -> Iterator[Finding]:
 
 
 def check_clock(server: ServerStatus) -> Iterator[Finding]:
-    """Compare the server's clock with this machine's."""
+    """Compare the server's clock with the clock of this machine."""
     apart_s = (moment_of(server.status["now"]) - server.asked).total_seconds()
     off_s = max(abs(apart_s) - server.took_s - 1, 0)  # its timestamp is truncated to a second
     message = f"the server's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
@@ -180,7 +178,7 @@ def check_zones(session: Session) -> Iterator[Finding]:
 
 
 def _ticks_here(zone: str, server_ticks: list[str]) -> Iterator[datetime]:
-    """Yield ticks of ``PROBE`` by this machine's rules, as many as the server's and from the same time on."""
+    """Yield ticks of ``PROBE`` by this machine's rules: as many as the server's, from the same time on."""
     at: datetime | None = moment_of(server_ticks[0]) - timedelta(days=1)
     for _ in server_ticks:
         at = next_tick(PROBE, at, zone) if at is not None else None
@@ -241,7 +239,7 @@ def check_disk(path: Path) -> Iterator[Finding]:
 
 
 def check_wal(path: Path) -> Iterator[Finding]:
-    """Check the size of the write-ahead log."""
+    """Check that the write-ahead log is not too large."""
     wal = path.with_name(f"{path.name}-wal")
     size = wal.stat().st_size if wal.exists() else 0
     advice = "end long-running reads (a backup, sqlite3 on the file), then restart the server"
@@ -268,7 +266,7 @@ def check_damage(path: Path) -> Iterator[Finding]:
 
 
 def check_owner(path: Path, server: ServerStatus | None) -> Iterator[Finding]:
-    """Check that one server holds the lock of the database: the one that was asked."""
+    """Check that the server which answered, and no other, holds the lock of the database."""
     if path.stat().st_nlink > 1:
         message = f"{path} has {path.stat().st_nlink} hard links, and each could get a server of its own"
         yield Finding("fail", "owner", message, "remove the other hard links")
@@ -320,7 +318,7 @@ _ADVICE = {
 def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iterator[Finding]:
     """Report the problems of the server's overview: pauses, jobs that no worker takes, and failures.
 
-    With ``of_disk`` problems of the server's disk are included: leave it out if that disk was checked
+    With ``of_disk``, problems of the server's disk are included; leave it out if that disk was checked
     already.
     """
     try:
@@ -345,14 +343,15 @@ def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iter
 
 
 WORKFLOWS_EXAMINED = 20
-"""Maximum number of RUNNING workflows that are checked, the newest; all jobs of each are read."""
+"""Maximum number of RUNNING workflows that are checked, because all jobs of each are read; the newest are
+checked."""
 
 GOES_ON = frozenset({"QUEUED", "RUNNING", "RUNQUEUED"})
-"""States of a job that will end without further help, so that its workflow goes on."""
+"""States in which a job goes on without help, and so does its workflow."""
 
 
 def check_workflows(session: Session) -> Iterator[Finding]:
-    """Report workflows that failed, and running ones of which no job can go on."""
+    """Report workflows that failed, and RUNNING workflows in which no job can go on."""
     failed = rows(session, ListWorkflows, {"state": "FAILED"})
     if failed:
         newest = text_of(failed[0], "workflowID")
@@ -374,7 +373,7 @@ def check_workflows(session: Session) -> Iterator[Finding]:
 
 
 def _goes_on(job: Record) -> bool:
-    """Return whether a job is queued, runs, or waits only for its children, so that its workflow goes on."""
+    """Return whether a job is queued, runs, or waits only for its children."""
     state = text_of(job, "state")
     return state in GOES_ON or (state == "PAUSED" and text_of(job, "waits") == "0")
 
@@ -406,7 +405,7 @@ def _finding(problem: Record, overview: Record, server: ServerStatus) -> Finding
 
 
 def database_of(database: str | None, server: ServerStatus | None) -> Settings:
-    """Return settings with the given database, else that of the settings, the server, or the default."""
+    """Return settings with a database: the given one, or that of the settings, the server, or the default."""
     named_settings = settings_from({"database": database})
     if database is None and server is not None and "database" not in named_settings.model_fields_set:
         settings = named_settings.model_copy(update={"database": server.status["database"]})
@@ -422,7 +421,7 @@ def database_of(database: str | None, server: ServerStatus | None) -> Settings:
 
 
 def _folder_of(pid: int) -> Path:
-    """Return the working directory of a process; that of this process if it cannot be read."""
+    """Return the working directory of a process, or of this process if that cannot be read."""
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
     except OSError:
@@ -521,9 +520,7 @@ def doctor(session: Session, database: str | None, scrub: bool) -> None:
         failed = failed or finding.level == "fail"
         if session.form == "table":
             write_wrapped(
-                finding.line,
-                (f"{finding.level:<{LEVEL_CELLS}}", COLOURS[finding.level]),
-                (f"{finding.check:<{CHECK_CELLS}}", ""),
+                finding.line, (f"{finding.level:<5}", COLOURS[finding.level]), (f"{finding.check:<9}", "")
             )
         else:
             message = {"finding": finding.message, "advice": finding.advice}

@@ -1,6 +1,6 @@
-"""Checks of `bedrockjobs doctor` for a PostgreSQL database.
+"""Checks of ``bedrockjobs doctor`` for a PostgreSQL database.
 
-Each check is a function that returns findings; ``store.postgresql.inspection`` reads the data.
+Each check is a function that yields findings; ``store.postgresql.inspection`` reads the data.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from bedrockjobs.store.postgresql.schema import SERVER_VERSION_MIN, VERSION
 from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements
 
 OLDEST_WARN_S, OLDEST_FAIL_S = 60.0, 3_600.0
-"""Seconds that the oldest transaction lasts from which the check warns, and fails: dead rows remain until it
-ends, and slow down each take."""
+"""Age in seconds of the oldest transaction from which the check warns, and from which it fails: until the
+transaction ends, dead rows remain and slow down each take."""
 
 NAMED_MAX = 10
 """Maximum number of tables and indexes that one finding lists."""
 
 
 def findings(settings: Settings, durability: str | None) -> Iterator[Finding]:
-    """Yield the findings about the database of ``settings``; ``durability`` is the server's setting.
+    """Yield the findings about the database of ``settings``.
 
-    With None, as no server is known, the setting in ``settings`` counts.
+    ``durability`` is the setting of the server; if the server is not known, it is None and ``settings``
+    counts.
     """
     where = settings.shown_database
     try:
@@ -103,14 +104,14 @@ def check_tables(tables: inspection.Tables, schema: str) -> Iterator[Finding]:
 
 
 def check_sequences(session: DatabaseSession) -> Iterator[Finding]:
-    """Check that the sequences are ahead of the ids in use."""
+    """Check that the sequences of IDs are ahead of the IDs in use."""
     for one in inspection.sequences_behind(session):
         message = f"{one.sequence} is at {one.next}, but {one.highest} is taken"
         yield Finding("fail", "schema", message, f"stop all servers, {one.repair}, and start them")
 
 
 def check_connect(strangers: list[str]) -> Iterator[Finding]:
-    """Check that no unrelated roles may connect."""
+    """Check that roles without a right to the tables may not connect."""
     if not strangers:
         yield Finding("ok", "connect", "only roles that may use the tables may connect")
         return
@@ -144,9 +145,9 @@ def check_listening(settings: Settings) -> Iterator[Finding]:
 def check_durability(
     settings: dict[str, str], standbys: list[inspection.StandbyInfo], durability: str
 ) -> Iterator[Finding]:
-    """Check that PostgreSQL keeps acknowledged commits as the durability setting promises.
+    """Check that PostgreSQL keeps acknowledged commits, as the durability setting promises.
 
-    ``synchronous_commit`` does not matter: servers set it themselves.
+    The setting ``synchronous_commit`` is not checked: servers set it for their own connections.
     """
     for name in ("fsync", "full_page_writes"):
         if settings[name] == "off":
@@ -170,7 +171,7 @@ def check_durability(
 def check_vacuum(
     settings: dict[str, str], tables: inspection.Tables, oldest: inspection.Oldest | None
 ) -> Iterator[Finding]:
-    """Check that dead rows are vacuumed: until then they slow down each take."""
+    """Check that dead rows are vacuumed, since they slow down each take."""
     if settings["autovacuum"] == "off":
         message = "autovacuum is off: the tables only grow"
         yield Finding("fail", "vacuum", message, "ALTER SYSTEM SET autovacuum = on, and reload")

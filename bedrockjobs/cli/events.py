@@ -23,10 +23,7 @@ from bedrockjobs.commands import Events, Overview
 COLUMNS = ("seq", "at", "kind", "name", "jobID", "runID", "by", "detail")
 
 FROM_NOW = "-1"
-"""The value of --after that stands for the number of the last event."""
-
-KIND_WIDTH, NAME_WIDTH = 14, 24
-"""Widths, in characters, of columns of a list that is followed, whose later rows are not known yet."""
+"""The value of --after that stands for the number of the newest event."""
 
 
 @click.command()
@@ -77,7 +74,7 @@ def events(
 
 
 def _last(session: Session, filters: dict[str, Any], limit: int) -> tuple[list[Record], str]:
-    """Return the last ``limit`` events, and the number of the last event read, after which new ones come."""
+    """Return the last ``limit`` events, and the number of the last event read; new events come after it."""
     if filters["after"] == FROM_NOW:
         return [], str(_newest(session))
     if filters["after"] is None and not (filters["kind"] or filters["name"]):
@@ -95,7 +92,7 @@ def _last(session: Session, filters: dict[str, Any], limit: int) -> tuple[list[R
 
 
 def _none(session: Session, kind: str | None) -> str:
-    """Return the message for an empty list; if the kind is unknown, it names the kinds that exist."""
+    """Return the message for an empty list; if the kind is unknown, it names the kinds of recent events."""
     if not kind or session.form != "table":
         return "No events."
     query = built(Events, {"after": max(_newest(session) - LIST_MAX, 0), "limit": LIST_MAX})
@@ -106,7 +103,7 @@ def _none(session: Session, kind: str | None) -> str:
 
 
 def _before(session: Session, begin: str) -> int:
-    """Return the number of the last event before a timestamp, by binary search on event numbers."""
+    """Return the number of the last event before a timestamp, by binary search on the event numbers."""
     low, high = 0, _newest(session)
     while low < high:
         middle = (low + high) // 2
@@ -120,12 +117,12 @@ def _before(session: Session, begin: str) -> int:
 
 
 def _newest(session: Session) -> int:
-    """Return the number of the last event."""
+    """Return the number of the newest event."""
     return int(text_of(session.reply(Overview), "newestEvent"))
 
 
 def _row(record: Record) -> Record:
-    """Return an event as a table row; a jobID or runID of 0, which means none, is left empty."""
+    """Return an event as a table row; a jobID or runID of 0 means none, and is left empty."""
     shown = {"detail": line_of(text_of(record, "detail"))}
     return {**record, **shown, **{key: "" for key in ("jobID", "runID") if record.get(key) == "0"}}
 
@@ -150,5 +147,6 @@ def _line(row: Record) -> str:
     )
     rest = ": ".join(part for part in (f"by {by}" if by else "", text_of(row, "detail")) if part)
     at = moment_text(text_of(row, "at"), SystemClock().now()).partition(" (")[0]
-    parts = (at, f"{text_of(row, 'kind'):{KIND_WIDTH}}", f"{name:{NAME_WIDTH}}", ids, rest)
+    # The widths are guesses: rows that come later are not known yet.
+    parts = (at, f"{text_of(row, 'kind'):14}", f"{name:24}", ids, rest)
     return printable("  ".join(part for part in parts if part)).rstrip()

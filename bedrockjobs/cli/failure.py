@@ -21,8 +21,8 @@ from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_comman
 from bedrockjobs.commands import ListFailures, MarkSeen, MuteFailures, RetryJob
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
-"""The two parts of a page of failures: the member of the reply, the parameter for its next page, and its
-kind."""
+"""The two parts of a page of failures, each with the key in the reply, the parameter for its next page, and
+what its members are."""
 
 SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what was wrong")
 
@@ -182,7 +182,7 @@ def seen(
 def _groups(
     session: Session, filters: dict[str, Any], limit: int, wanted: Callable[[Record], bool]
 ) -> Iterator[Record]:
-    """Yield up to ``limit`` groups of each kind that match the options, the newest failures first."""
+    """Yield up to ``limit`` groups of jobs, and of runs, that are ``wanted``, the newest failures first."""
     for key, cursor, kind in _KINDS:
         matching = filter(wanted, _pages(session, filters, key, cursor, kind))
         yield from islice(matching, limit)
@@ -191,7 +191,7 @@ def _groups(
 
 
 def _pages(session: Session, filters: dict[str, Any], key: str, cursor: str, kind: str) -> Iterator[Record]:
-    """Yield all groups of a kind, page by page."""
+    """Yield all groups of jobs or of runs, reading page by page."""
     before = 0
     while before is not None:
         page = session.reply(ListFailures, {**filters, cursor: before})
@@ -203,7 +203,7 @@ def _pages(session: Session, filters: dict[str, Any], key: str, cursor: str, kin
 def _all_members(
     session: Session, mask: str | None, fingerprint: str | None, which: tuple[str, str, str]
 ) -> Iterator[Record]:
-    """Yield all failed jobs, or runs, of one group or of all groups."""
+    """Yield all failed jobs, or all failed runs, of one group or of all groups."""
     if fingerprint:
         yield from _members(session, mask, fingerprint, which)
         return
@@ -218,7 +218,7 @@ def _all_members(
 def _members(
     session: Session, mask: str | None, fingerprint: str, which: tuple[str, str, str]
 ) -> Iterator[Record]:
-    """Yield all failed jobs, or runs, of a group, each with its kind, the newest first."""
+    """Yield all failed jobs, or all failed runs, of a group, each with its kind, the newest first."""
     for group in _pages(session, {"name": mask, "fingerprint": fingerprint}, *which):
         for one in records_in(group["failures"]):
             yield {"kind": group["kind"], **one}

@@ -11,7 +11,7 @@ import click
 from bedrockjobs.base.vocabulary import ANY_FAILURE, called, meant
 
 SUMMARY_CHARS = 1_000
-"""Maximum characters of a summary, which click would cut earlier: longer than any summary."""
+"""Maximum characters of a summary: longer than any summary, since click by default cuts it."""
 
 
 def near(word: str, known: Sequence[str]) -> str:
@@ -44,10 +44,10 @@ class SubcommandGroup(click.Group):
 
 
 class FieldOption(click.Option):
-    """An option for a field of a command class; the help lists it under the heading ``section``."""
+    """An option for a field of a command class; the help lists the option under the heading ``section``."""
 
     def __init__(self, *names: Any, field: str = "", section: str = MAIN_SECTION, **attributes: Any) -> None:
-        """Set ``field``, the name of the field; it is empty for an option that belongs to no field."""
+        """Set ``field`` to the name of the field; it is empty for an option that belongs to no field."""
         super().__init__(*names, **attributes)
         self.field = field
         self.section = section
@@ -62,7 +62,7 @@ class FieldArgument(click.Argument):
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists the options in sections, those without a heading first."""
+    """A command whose help lists options in sections; options without a heading come first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one list of options for each section."""
@@ -77,7 +77,7 @@ class SectionedCommand(click.Command):
 
 
 class WordChoice(click.Choice[str]):
-    """A choice with synonyms, and a suggestion for a misspelled word."""
+    """A choice of words that accepts synonyms, and suggests a word for a misspelled one."""
 
     def __init__(
         self,
@@ -87,13 +87,13 @@ class WordChoice(click.Choice[str]):
         empty: bool = False,
         **attributes: Any,
     ) -> None:
-        """Accept ``choices``, the synonyms that are keys of ``also``, and with ``empty`` an empty text."""
+        """Accept ``choices``, the keys of ``also`` as synonyms, and with ``empty`` an empty text."""
         super().__init__(choices, **attributes)
         self.empty = empty
         self.also = dict(also or {})
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """Return the word for people if it is one word: help shows this word, and both words are accepted."""
+        """Return the word for people if it is one word: help shows this word, and both are accepted."""
         label = called(str(choice))
         return super().normalize_choice(choice if " " in label else label, ctx)
 
@@ -107,7 +107,7 @@ class WordChoice(click.Choice[str]):
         return metavar and metavar.replace("|]", "]")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the choice; fails with a suggestion if a similar word exists."""
+        """Return the choice; raises click.BadParameter, with a suggestion if a similar word exists."""
         if self.empty and not value:
             return ""
         word = self.also.get(str(value).lower()) or meant(str(value))

@@ -1,6 +1,6 @@
 """``bedrockjobs import``: read schedules of another system, compare old and new times, write definitions.
 
-``bedrockjobs.imports`` knows the formats.
+The modules of ``bedrockjobs.imports`` parse the formats.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What to do with the imported schedules."""
+    """The options of an import: what to do with the imported schedules."""
 
     to: Path | None
     force: bool
@@ -99,7 +99,7 @@ _zone_option = click.option(
 
 
 def _reader(command: F) -> F:
-    """Add the arguments and options that the import commands of all formats share."""
+    """Add the argument and the options that all import commands share."""
     decorated: Any = command
     # By default three next times of each schedule, enough to notice a shifted weekday.
     for option in (
@@ -320,7 +320,7 @@ def _import(
 
 
 def entry_of(schedule: ImportedSchedule) -> dict[str, Any]:
-    """Return the definition of an imported schedule."""
+    """Return the entry of a definitions file for an imported schedule."""
     entry: dict[str, Any] = {"name": schedule.name, "schedule": schedule.expression}
     if schedule.zone != "UTC":
         entry["zone"] = schedule.zone
@@ -330,7 +330,7 @@ def entry_of(schedule: ImportedSchedule) -> dict[str, Any]:
 
 
 def _checked(entries: list[ImportedSchedule]) -> list[ImportedSchedule]:
-    """Return the schedules; those that a definitions file cannot express are marked as refused."""
+    """Return the schedules; a schedule that a definitions file cannot express is marked as refused."""
     judged = []
     for entry in entries:
         if not entry.refused:
@@ -391,9 +391,10 @@ def _lines(record: Record) -> list[str]:
 def definitions_text(
     kind: str, entries: list[ImportedSchedule], source: str, refused: Sequence[ImportedSchedule] = ()
 ) -> str:
-    """Return a definitions file; a job that it cannot express becomes a comment with a command to create it.
+    """Return the text of a definitions file.
 
-    If entries were rejected, they are listed, and applying the file removes nothing.
+    A job that repeats after its own end is no schedule, so it becomes a comment with a command that creates
+    it. Entries in ``refused`` are listed, and then applying the file removes nothing.
     """
     head = (
         f"# Schedules imported from {kind}. `bedrockjobs apply` adds them to the server.\n"
@@ -436,7 +437,7 @@ def _write(
 
 
 def _apply(session: Session, entries: list[ImportedSchedule], wanted: _Wanted, *, prune: bool) -> None:
-    """Apply the schedules; if the imported file had errors, nothing is removed from its source."""
+    """Apply the schedules to the server; without ``prune``, nothing is removed from the source."""
     schedules: list[Definition] = [
         definition_of(entry_of(entry), entry.place) for entry in entries if entry.expression
     ]

@@ -1,6 +1,6 @@
 """``bedrockjobs job``: create, show, take, change and end jobs.
 
-The command classes validate the values, and the server decides what is allowed.
+The command classes validate values; the server decides what is allowed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bedrockjobs.base.config import (
     TAKE_BACK_S,
     WAIT_MS_DEFAULT,
     WAIT_MS_MAX,
+    WHOLE_MAX,
 )
 from bedrockjobs.base.errors import (
     JobFailed,
@@ -89,23 +90,20 @@ from bedrockjobs.commands import (
 )
 
 LIST_COLUMNS = ("jobID", "state", "name", "priority", "nextRun", "lastRun", "repeat")
-"""Columns of a table of jobs. The data, which may be long, is left out: other output forms have it."""
+"""Columns of a table of jobs. The data may be long, so only the other output forms have it."""
 
 RETRIED_STATE = "FAILED"
-"""The state of the jobs that `job retry` chooses unless a state is given."""
+"""The state of the jobs that ``job retry`` chooses unless another state is given."""
 
 NO_PARENT = "without a parent"
-"""Words in the server's 404 by which a job that is no child is recognized when it is cancelled."""
+"""Words in the server's 404 for cancelling a job that is not a child."""
 
 MARGIN_S = 2.0 * TAKE_BACK_S
-"""Seconds to wait beyond the grace of a stopped run: by then the server has taken a run back from a silent
-worker."""
-
-AFTER_LAST_LINE = 2**53 - 1
-"""A line number that no run reaches: reading output after it waits only for the end of the run."""
+"""Seconds to wait beyond the grace of a stopped run: if its worker is silent, the server has ended the run by
+then."""
 
 UNIQUE = ("uniqueKey", "uniqueUntil")
-"""Members of a job that concern its unique key; a table shows them in one row."""
+"""The attributes of a job that concern its unique key; a table shows them in one row."""
 
 REASONS = {
     "state": "It is not queued",
@@ -123,7 +121,7 @@ REASONS = {
     "no worker": "No live worker takes it",
     "ahead": "Other jobs go first",
 }
-"""A sentence for each reason of ExplainJob; details from the server follow it."""
+"""The beginning of a sentence for each reason of ExplainJob; the server's detail follows."""
 
 _some_job = click.argument("job_id", metavar="[ID|NAME]", required=False, shell_complete=job_names)
 
@@ -214,7 +212,7 @@ def get(session: Session, /, wait: float | None, count: int | None, **_: Any) ->
 def _taken(
     session: Session, /, parameters: dict[str, Any], wait: float | None, count: int | None
 ) -> list[Record]:
-    """Request a job until there is one or the wait is over: one request waits for a limited time only."""
+    """Request jobs until some are taken or the wait is over; one request waits for a limited time only."""
     clock = SystemClock()
     deadline = clock.monotonic() + (wait or 0)
     while True:
@@ -291,7 +289,7 @@ def wait(session: Session, /, job_id: str, timeout_s: float | None) -> None:
 
 
 def _reason(session: Session, job_id: int, record: Record) -> str:
-    """Return in one line why a job failed or what it waits for; empty if neither."""
+    """Return in one line why a job failed, or what it waits for; empty if it did neither."""
     if text_of(record, "state") not in ("QUEUED", "PAUSED"):
         return line_of(text_of(record, "error"))
     try:
@@ -303,7 +301,7 @@ def _reason(session: Session, job_id: int, record: Record) -> str:
 
 
 def _decisive_first(record: Record, reason: str) -> Record:
-    """Return a job for display to people: the decisive values first, the whole error, maybe long, last."""
+    """Return a job for people: the decisive values come first, and an error, which may be long, last."""
     first = {"state": record.get("state"), "name": record.get("name"), "reason": reason or None}
     first["jobID"] = record.get("jobID")
     shown = {key: value for key, value in first.items() if value is not None}
@@ -331,7 +329,7 @@ def explain(session: Session, /, job_id: str) -> None:
 
 
 def write_reasons(reply: Record) -> None:
-    """Write an answer to ExplainJob for people."""
+    """Write the reply to ExplainJob for people."""
     reasons = records_in(reply["waitsFor"])
     state = text_of(reply, "state")
     write_wrapped(printable(f"Job {reply['jobID']} ({text_of(reply, 'name')}) is {state}."))
@@ -358,7 +356,7 @@ def _held(record: Record) -> str:
 
 
 def sentence(reason: Record) -> str:
-    """Return a reason of ExplainJob as a sentence."""
+    """Return a reason in the reply to ExplainJob as a sentence."""
     key, detail = text_of(reason, "reason"), in_commands(with_local_times(text_of(reason, "detail")))
     text = REASONS.get(key, key)
     return f"{text}: {detail}" if detail else f"{text}."
@@ -367,7 +365,7 @@ def sentence(reason: Record) -> str:
 def _check(
     command_class: type[Command[Any]], job_id: str | None, run: str | None, changes: dict[str, Any]
 ) -> None:
-    """Validate the changes of one job, or of many jobs, before a request is sent to the server."""
+    """Validate the changes of one or many jobs before any request is sent; raises click.UsageError."""
     if not job_id and run is not None:
         raise click.UsageError("--run needs an ID or a name")
     built(command_class, {"jobID": 0, **changes})
@@ -497,7 +495,7 @@ def cancel(session: Session, /, job_id: str | None, deletes: bool, no_wait: bool
 
 
 def _cancelled(session: Session, job_id: str, deletes: bool) -> tuple[str, str]:
-    """Cancel a job, or delete it if requested; return the outcome, and the run being stopped."""
+    """Cancel a job, or delete it if requested; return the outcome, and the runID of a run being stopped."""
     parameters = {"jobID": job_id} if deletes else {"jobID": job_id, "any": True}
     try:
         reply = session.reply(CancelJob, parameters)
@@ -559,7 +557,7 @@ def _outcome(job_id: str, outcome: str) -> Record:
 
 
 def _report_stop(session: Session, job_id: str, run_id: str, *, wait: bool) -> None:
-    """Say that a run is being stopped. With ``wait``, say how it ended, or exit with 124 if it did not."""
+    """Write that a run is being stopped; with ``wait``, write how it ended, or exit with 124."""
     grace = _grace(session, job_id)
     how = f"it gets SIGTERM, and SIGKILL after {duration_text(grace)}"
     advice = f"`bedrockjobs run show {run_id}` shows how it ends"
@@ -596,15 +594,13 @@ def _grace(session: Session, job_id: str) -> float:
 
 
 def _ended(session: Session, run_id: str, most_s: float) -> str:
-    """Return the status that a run ended with; empty if it did not end in time."""
+    """Return the status with which a run ended; empty if it did not end within ``most_s`` seconds."""
     clock, pace = SystemClock(), Pace()
     deadline = clock.monotonic() + most_s
     while True:
         left_ms = max(round((deadline - clock.monotonic()) * 1000), 0)
         parameters = {**pace.next_parameters(), "timeout": min(left_ms, WAIT_MS)}
-        reply = session.reply(
-            ReadOutput, {"runID": run_id, "after": AFTER_LAST_LINE, "limit": 1, **parameters}
-        )
+        reply = session.reply(ReadOutput, {"runID": run_id, "after": WHOLE_MAX, "limit": 1, **parameters})
         if reply["ended"] == "true":
             return text_of(reply, "status")
         if clock.monotonic() >= deadline:
@@ -613,7 +609,7 @@ def _ended(session: Session, run_id: str, most_s: float) -> str:
 
 
 def _state_of(session: Session, job_id: str) -> str:
-    """Return in a sentence the state of the job after its run was stopped."""
+    """Return a sentence about the state of a job after its run was stopped."""
     job = _job(session, job_id)
     if job is None:
         return f"Job {job_id} is deleted."

@@ -1,6 +1,6 @@
-"""Find records on the server: pages of lists, jobs by number or name, names for completion, long polling.
+"""Finds records on the server: pages of lists, jobs by jobID or name, names for completion, long polling.
 
-Shell completion must not hang or print: if the server is away or slow, it completes nothing.
+Shell completion must not hang or print: if the server is away or slow, nothing is completed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,9 @@ def paged(
     until: Callable[[Record], bool] | None = None,
     hint: bool = True,
 ) -> list[Record]:
-    """Return up to ``limit`` rows of a list; say on stderr how to continue if there may be more.
+    """Return up to ``limit`` rows of a list; with ``hint``, say on stderr how to get more, if any.
 
-    Without ``hint``, nothing is said about further rows.
-
-    Rows for which ``fits`` returns False are skipped; the first row for which ``until`` returns True ends the
+    Rows for which ``fits`` returns False are skipped. The first row for which ``until`` returns True ends the
     list.
     """
     paging = command_class.paging
@@ -70,10 +68,10 @@ def paged(
 
 
 NAMESAKES_SHOWN = 5
-"""Maximum number of jobIDs that are listed if several jobs have the name."""
+"""Maximum number of jobIDs that are listed if several jobs have the same name."""
 
 _NUMBER = re.compile(r"\s*[-+]?\d*\s*")
-"""Matches a text that is meant as a jobID, valid or not: the command class validates it."""
+"""Matches a text that is meant as a jobID, even if it is not valid: the command class validates it."""
 
 
 def is_number(text: str) -> bool:
@@ -84,8 +82,8 @@ def is_number(text: str) -> bool:
 def job_id_of(session: Session, id_or_name: str, *, first: bool = False) -> str:
     """Return the jobID of a job that is given by its jobID or by its name.
 
-    A number is always a jobID. Raises Failure if no job has the name, or more than one; with ``first``, the
-    first queued one is chosen then.
+    A number is always a jobID. Raises Failure if no job has the name, or if several jobs have it; with
+    ``first``, the first queued job of these is chosen instead.
     """
     if is_number(id_or_name):
         return id_or_name
@@ -103,13 +101,13 @@ def job_id_of(session: Session, id_or_name: str, *, first: bool = False) -> str:
 
 
 TIMEOUT_S = 0.7
-"""Maximum seconds to wait for the server: longer waits after TAB are annoying."""
+"""Maximum seconds for which completion waits for the server: people notice longer waits after TAB."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _answered(ctx: click.Context, command: Command[Any]) -> str:
-    """Return the body of the server's answer; empty if none came in time."""
+    """Return the body of the server's answer; empty if there was no answer in time."""
     session = ctx.find_object(Session) or Session()
     bodies: list[str] = []
 
@@ -161,17 +159,18 @@ worker_names = _completer(ListWorkers, "workers", "name", "status")
 
 
 WAIT_MS = 30_000
-"""Milliseconds that one polling request waits: less than the idle timeout of most proxies and firewalls."""
+"""Milliseconds for which one polling request waits: less than the idle timeout of most proxies and
+firewalls."""
 
 EARLY_EMPTY_MAX = 30
-"""Maximum number of early empty answers in a row; then the server counts as unavailable."""
+"""Maximum number of empty answers in a row that came early; after that, the server counts as unavailable."""
 
 PAUSE_S = 1.0
-"""Seconds to sleep after an early empty answer."""
+"""Seconds to sleep after an empty answer that came early."""
 
 
 class Pace:
-    """The pace at which a command that follows something polls the server."""
+    """The pace at which a command polls the server for output or events that it follows."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -184,7 +183,7 @@ class Pace:
         return {"connection": "wait", "timeout": WAIT_MS}
 
     def answered(self, *, something: bool) -> None:
-        """Register an answer; sleep after an early empty one, and raise Failure after too many of them."""
+        """Note an answer; sleep if it was empty and came early, and raise Failure after too many of these."""
         # An empty answer that arrives sooner means that the server did not wait.
         if something or self._clock.monotonic() - self._requests >= 1.0:
             self._early_empty = 0

@@ -46,7 +46,7 @@ from_option = click.option(
 
 @contextmanager
 def _opened(source: str) -> Iterator[OutboxTable]:
-    """Open the table; turn the errors of any database into a sentence."""
+    """Open the outbox table; turn the errors of any database into a Failure."""
     try:
         with closing(connect(source)) as connection:
             yield OutboxTable(connection)

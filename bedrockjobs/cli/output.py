@@ -1,8 +1,8 @@
-"""Write results as a table, JSON, JSON lines or bare names.
+"""Writes results as a table, JSON, JSON lines or bare names.
 
 On a terminal a table is coloured and fitted to the width: long names and texts are cut, and the least
 important columns are left out. Elsewhere, and with ``-o wide``, a table is as wide as its content. This
-module knows records (wire name to value), and no commands, servers or databases.
+module knows records (values by wire name), but no commands, servers or databases.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FAR_YEAR = 9000
-"""Timestamps from this year on stand for never: a schedule without a next tick has the last possible date."""
+"""Year from which on a timestamp means never: a schedule without a next tick has the last possible date."""
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
@@ -39,7 +39,7 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?", re.ASCII)
 
 
 def local_text(timestamp: str) -> str:
-    """Return a timestamp in local time with UTC: ``2026-11-23 09:00 CET (08:00 UTC)``."""
+    """Return a timestamp in local time and in UTC: ``2026-11-23 09:00 CET (08:00 UTC)``."""
     if not timestamp:
         return ""
     moment = moment_of(timestamp)
@@ -143,24 +143,22 @@ Form = Literal["table", "json", "jsonl", "name"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 WIDE: Final = "wide"
-"""Another value of ``-o``: a table that is not fitted to the terminal."""
+"""The value of ``-o`` for a table that is not fitted to the terminal."""
 
 _WIDE_KEY = f"{__name__}.wide"
-"""Key in the context of click; its value says whether ``-o wide`` was given."""
+"""Key in click's context under which is stored whether ``-o wide`` was given."""
 
 Record = Mapping[str, Any]
-"""Values by wire name. Values from a server are ``RawJSON``, so that numbers and texts are written as they
-came."""
+"""Values by wire name. Values from a server are ``RawJSON``, so that numbers and texts are written as the
+server sent them."""
 
 NOW = "now"
-"""Key of the timestamp to which a fitted table relates all others; it is not shown relative itself."""
+"""Key of the current time, which no table shows as a relative time."""
 
 COLUMN_GAP = "  "
 
 SHORT_CELLS = 24
-"""Maximum width in characters at which a column that is in none of the sets below is never cut."""
-
-ELLIPSIS = "…"
+"""Maximum width in characters of a column that is never cut, unless it is in one of the sets below."""
 
 
 def _keys(text: str) -> tuple[str, ...]:
@@ -170,7 +168,7 @@ def _keys(text: str) -> tuple[str, ...]:
 NAMES = frozenset(
     {"name", "worker", "host", "address", "to", "schedule", "by", "seen by", "seenBy", "source"}
 )
-"""Columns that may be cut in the middle, since names often differ at their ends."""
+"""Columns that may be cut in the middle, since names often differ only at their ends."""
 
 TEXTS = frozenset(
     _keys(
@@ -178,7 +176,7 @@ TEXTS = frozenset(
         "roles"
     )
 )
-"""Columns that may be cut at the end; of several lines, the one with the cause is shown."""
+"""Columns that may be cut at the end. If the text has several lines, the line with the cause is shown."""
 
 LEFT_OUT = _keys(
     "version, newest, type, pid, blocked, later, address, exitCode, cause, attempt, late, host, sent, "
@@ -193,14 +191,14 @@ TIMES = frozenset(
         "until, lastUsed, lastSent, mutedUntil, lastRefused, revoked, pulse, next run, oldest of all"
     )
 )
-"""Columns with timestamps. A fitted table shows relative times; other tables show local and relative
-times."""
+"""Columns with timestamps. A fitted table shows relative times; any other table shows the local and the
+relative time."""
 
 EXACT = frozenset({"tick", "until"})
-"""Timestamps that a fitted table shows as local times, not relative: a tick is identified by its time."""
+"""Columns with timestamps that a fitted table shows in local time: a tick is identified by its time."""
 
 TRANSLATED = frozenset({"state", "status", "outcome", "last status"})
-"""Columns whose values a table shows in words for people; JSON has the values of the protocol."""
+"""Columns whose values a table shows in words for people; JSON keeps the protocol's values."""
 
 STATE_COLOURS = {
     "QUEUED": "cyan",
@@ -227,12 +225,11 @@ STATE_COLOURS = {
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
-_SGR_RESET = "\x1b[0m"
 _CONTROL_IN_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Escape control characters: a job name must not control the terminal."""
+    """Return a text with its control characters escaped: a job name must not control the terminal."""
     return _CONTROL.sub(_escape, text)
 
 
@@ -242,21 +239,21 @@ def number_of(count: int, word: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Join the lines of a text, and escape control characters."""
+    """Return the lines of a text as one line, with control characters escaped."""
     return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))
 
 
 def printable_line(text: str) -> str:
-    """Escape control characters in a line of output, except tabs and colours.
+    """Return a line of output with control characters escaped, except tabs and colours.
 
-    Colours end with the line; they are removed if stdout is not a terminal that may show them.
+    Colours end with the line. They are removed if stdout is not a terminal that may show colours.
     """
     colours = _may_colour(sys.stdout)
     shown = [
         (part if colours else "") if _SGR.fullmatch(part) else "\t".join(map(printable, part.split("\t")))
         for part in _SGR.split(text)
     ]
-    return "".join([*shown, _SGR_RESET]) if colours and len(shown) > 1 else "".join(shown)
+    return "".join([*shown, "\x1b[0m"]) if colours and len(shown) > 1 else "".join(shown)
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -304,12 +301,12 @@ NOT_SHOWN = "not shown to this token"
 
 
 def hidden_in(record: Record) -> list[str]:
-    """Return the keys that the server left out of a record, as the token may not see data."""
+    """Return the keys whose values the server left out of a record, because the token may not see data."""
     return list(jsontext.parse(record["hidden"])) if "hidden" in record else []
 
 
 def with_hidden(record: Record) -> Record:
-    """Return a record for people: values that the server left out are shown as ``NOT_SHOWN``."""
+    """Return a record for people, in which values that the server left out are ``NOT_SHOWN``."""
     hidden = hidden_in(record)
     if not hidden:
         return record
@@ -326,7 +323,7 @@ def text_of(record: Record, key: str) -> str:
 
 
 def heading(key: str, *, stored: bool = False, fitted: bool = False) -> str:
-    """Return the heading of a column; clock times include their zone, UTC if shown as ``stored``."""
+    """Return the heading of a column; for clock times with the zone, which is UTC if they are ``stored``."""
     if key not in TIMES or (fitted and key not in EXACT):
         return printable(key)
     return f"{printable(key)} ({'UTC' if stored else zone_now(_clock())})"
@@ -336,7 +333,7 @@ _clock: Callable[[], datetime] = SystemClock().now
 
 
 def set_clock(clock: Callable[[], datetime]) -> None:
-    """Use this clock for relative times; the default is the clock of this machine."""
+    """Use ``clock`` for relative times; by default they are relative to this machine's clock."""
     global _clock
     _clock = clock
 
@@ -352,7 +349,7 @@ def _moment_cell(key: str, value: Any, *, whole: bool = False, fitted: bool = Fa
 
 
 def away(text: str) -> str:
-    """Return the relative time of a timestamp in brackets; empty for other texts, and if it means never."""
+    """Return the relative time of a timestamp in brackets; empty for any other text and for never."""
     if not is_timestamp(text) or moment_of(text).year >= FAR_YEAR:
         return ""
     return f"({away_text((moment_of(text) - _clock()).total_seconds())})"
@@ -367,7 +364,7 @@ def _cell_of(key: str, value: Any, *, fitted: bool) -> str:
 
 
 def _complete_cell(key: str, value: Any, *, stored: bool) -> str:
-    """Return a value as a cell that is not cut; on a terminal it keeps its line breaks."""
+    """Return a value as a cell that is not cut; on a terminal the text keeps its line breaks."""
     if not stored and key in TRANSLATED | TIMES:
         return _cell_of(key, value, fitted=False)
     text = text_of({key: value}, key)
@@ -377,7 +374,7 @@ def _complete_cell(key: str, value: Any, *, stored: bool) -> str:
 
 
 def write_one(record: Record, form: Form, sentence: str = "", *, identity: str = "jobID") -> None:
-    """Write one record; in table form, write ``sentence`` if given, else one line per key."""
+    """Write one record; as a table, write ``sentence`` if it is given, or else one line per key."""
     if form == "table" and sentence:
         click.echo(printable(sentence))
     elif form == "table":
@@ -389,7 +386,7 @@ def write_one(record: Record, form: Form, sentence: str = "", *, identity: str =
 
 
 def _rows_of(key: str, value: Any) -> list[list[str]]:
-    """Return the rows for a key and its value: the heading, and one row for each line of a text."""
+    """Return the table rows of a key: the heading and the value, and a row for each further line of text."""
     title = heading(key)
     if key in TIMES:
         return [[title, _moment_cell(key, value, whole=True)]]
@@ -407,9 +404,10 @@ def write_title(text: str) -> None:
 
 
 def write_wrapped(text: str, *starts: tuple[str, str]) -> None:
-    """Write a sentence after ``starts``, pairs of a text and its colour.
+    """Write a sentence after ``starts``, which are pairs of a text and its colour.
 
-    On a terminal the sentence is wrapped between words, with its further lines indented by the starts.
+    On a terminal the sentence is wrapped between words, and its further lines are indented by the width of
+    the starts.
     """
     if not fits_terminal():
         click.echo("".join([*(styled(start, fg=colour or None) for start, colour in starts), text]))
@@ -427,7 +425,7 @@ def write_wrapped(text: str, *starts: tuple[str, str]) -> None:
 
 
 def styled(text: str, *, err: bool = False, **style: Any) -> str:
-    """Return styled text if stdout (with ``err``: stderr) is a terminal that may show colours."""
+    """Return a text with a style if stdout, or with ``err`` stderr, is a terminal that may show colours."""
     return click.style(text, **style) if _may_colour(sys.stderr if err else sys.stdout) else text
 
 
@@ -447,10 +445,11 @@ def write_many(
 ) -> None:
     """Write a list of records.
 
-    A table shows ``columns``, or all keys of the first record; for an empty list ``none`` goes to stderr.
-    Timestamps are shown in local time unless ``stored``. On a terminal a table is fitted to the width; with
-    ``complete`` or ``stored`` nothing is cut, but texts are wrapped, or the records are shown one below the
-    other. The form ``name`` writes the value of the key ``identity`` of each record, or else its first value.
+    A table shows ``columns``, or all keys of the first record. If the list is empty, ``none`` goes to stderr.
+    Timestamps are shown in local time unless ``stored``. On a terminal a table is fitted to the width. With
+    ``complete`` or ``stored`` nothing is cut: texts are wrapped, or the records are shown one below the
+    other. The form ``name`` writes for each record the value of the key ``identity``, or else its first
+    value.
     """
     if form == "json":
         inside = ",\n".join(_indented(record, "  ") for record in records)
@@ -492,7 +491,7 @@ class Grid(NamedTuple):
 
 
 def set_wide(context: click.Context, *, wide: bool) -> None:
-    """Set whether tables on a terminal are as wide as their content, for this run of the program."""
+    """Set whether tables on a terminal are as wide as their content, until the program ends."""
     context.meta[_WIDE_KEY] = wide
 
 
@@ -527,7 +526,7 @@ def _write_table(records: Sequence[Record], keys: Sequence[str], *, stored: bool
 
 
 def _write_complete(grid: Grid, width: int) -> None:
-    """Draw a table with wrapped texts; if it is still too wide, draw the records one below the other."""
+    """Draw a table with wrapped texts. If that is still too wide, draw the records one below the other."""
     natural = grid.widths()
     long = [at for at, each in enumerate(natural) if each > SHORT_CELLS]
     widths = _shared(natural, long, [min(SHORT_CELLS, each) for each in natural], width)
@@ -541,9 +540,9 @@ def _write_complete(grid: Grid, width: int) -> None:
 
 
 def fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
-    """Fit a grid to a width; return it, and the titles of columns with contents that were left out.
+    """Fit a grid to a width; return it, and the titles of columns with content that were left out.
 
-    Only names and texts are cut. The first column and the state are always shown, even if too wide.
+    Only names and texts are cut. The first column and the state are always shown, even if they are too wide.
     """
     from rich.cells import cell_len
 
@@ -595,7 +594,7 @@ def _shared(natural: Sequence[int], long: Sequence[int], least: Sequence[int], w
 
 
 def _cut(key: str, text: str, width: int) -> str:
-    """Cut a text to a width with an ellipsis: names in the middle, others at the end."""
+    """Cut a text to a width with an ellipsis: a name in the middle, any other text at the end."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
@@ -603,7 +602,7 @@ def _cut(key: str, text: str, width: int) -> str:
     end = (width - 1) // 2 if key in NAMES else 0
     # Reversed, so that the end is cut like a beginning.
     tail = set_cell_size(text[::-1], end)[::-1].lstrip() if end else ""
-    return f"{set_cell_size(text, width - 1 - end).rstrip()}{ELLIPSIS}{tail}"
+    return f"{set_cell_size(text, width - 1 - end).rstrip()}…{tail}"
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -611,7 +610,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as aligned lines of text, without a width limit."""
+    """Return rows of cells as lines of text with aligned columns, however wide."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
@@ -624,7 +623,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def drawn(grid: Grid, widths: Sequence[int] | None = None, **attributes: Any) -> Table:
-    """Return a grid as a table of rich; with ``widths``, texts are wrapped to these widths."""
+    """Return a grid as a table of rich; with ``widths``, texts are wrapped to the given widths."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -644,7 +643,7 @@ def _style(key: str, text: str) -> str:
 
 
 def _write_facts(rows: Sequence[Sequence[str]]) -> None:
-    """Write headings and values; a terminal wraps long values."""
+    """Write pairs of a heading and a value, a line each; a terminal wraps long values."""
     if not sys.stdout.isatty():
         for line in _aligned(rows):
             click.echo(line)
@@ -668,7 +667,7 @@ def _terminal_width() -> int:
 
 
 def _draw(table: Table, width: int) -> None:
-    """Draw a table on the terminal, which wraps the lines of a table that is too wide."""
+    """Draw a table on the terminal; if it is wider than the terminal, its lines are wrapped."""
     from rich.console import Console
 
     Console(file=sys.stdout, width=width).print(table, crop=False)

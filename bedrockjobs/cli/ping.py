@@ -17,11 +17,6 @@ from bedrockjobs.client.address import UnixAddress, addresses_of
 from bedrockjobs.commands import GetPingSecret, Ping, PingSchedule
 from bedrockjobs.commands.control import PING_OUTPUT_CHARS_MAX
 
-READ_BYTES = 65_536
-
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses of a shell for a missing command, and for one that is not executable."""
-
 
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=schedule_names)
@@ -68,7 +63,7 @@ def _host() -> str:
 
 
 def _send_ping(session: Session, name: str, **parameters: object) -> None:
-    """Send a ping; if that fails, warn and continue: the command is more important."""
+    """Send a ping; if that fails, warn and continue, since running the command is more important."""
     try:
         session.reply(PingSchedule, {"name": name, "host": _host(), **parameters})
     except click.ClickException as error:
@@ -78,7 +73,7 @@ def _send_ping(session: Session, name: str, **parameters: object) -> None:
 def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
     """Run a command between two pings; return its exit status.
 
-    Raises OSError, after the second ping, if its output could not be written to stdout.
+    Raises OSError, after the second ping, if the command's output could not be written to stdout.
     """
     _send_ping(session, name, event="start")
     try:
@@ -94,9 +89,10 @@ def _wrapped(session: Session, name: str, command: tuple[str, ...]) -> int:
 
 
 def _run(command: tuple[str, ...]) -> tuple[int, bytes, OSError | None]:
-    """Return the exit status of a command (128 + signal if it was killed), and its last output.
+    """Return the exit status of a command (128 + signal if it was killed), its last output, and an error.
 
-    The last value is the error if output could not be written to stdout: the command then runs on without it.
+    The error says why output could not be written to stdout, without which the command runs on; it is None if
+    all output was written.
     """
     output, lost = bytearray(), None
     try:
@@ -104,10 +100,11 @@ def _run(command: tuple[str, ...]) -> tuple[int, bytes, OSError | None]:
     except OSError as error:
         click.echo(f"bedrockjobs ping: {command[0]}: {error.strerror}", err=True)
         argv = f"{command[0]}: {error.strerror}".encode()
-        return (NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE), argv, None
+        # The exit statuses of a shell for a command that is missing, and for one that is not executable.
+        return (127 if isinstance(error, FileNotFoundError) else 126), argv, None
     with process:
         assert process.stdout is not None
-        while piece := os.read(process.stdout.fileno(), READ_BYTES):
+        while piece := os.read(process.stdout.fileno(), 65_536):
             try:
                 if lost is None:
                     sys.stdout.buffer.write(piece)
@@ -134,7 +131,7 @@ def ping_url(session: Session, /, name: str) -> None:
 
 
 def _server_url(session: Session) -> str:
-    """Return the base URL of the server; if several servers are given, of the first one."""
+    """Return the base URL of the server; if several servers are given, of the first server."""
     address = addresses_of(session.server)[0]
     if isinstance(address, UnixAddress):
         return "http://localhost"

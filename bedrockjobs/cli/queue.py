@@ -44,7 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 EVERYTHING = "*"
 
 COUNTS = ("ready", "running", "failed", "later", "paused", "blocked")
-"""The counts that are shown for a name; ``paused`` counts the jobs that a pause holds back."""
+"""The counts that are shown for a name; ``paused`` counts jobs that are not taken because of a pause."""
 
 
 @click.group(cls=SubcommandGroup)
@@ -148,7 +148,7 @@ def _happened(step: Record) -> Record:
 
 
 def _spread(step: Record, key: str) -> str:
-    """Return the median and the 95th percentile: ``1.2s · 3.1s``; empty if unknown."""
+    """Return the median and the 95th percentile, such as ``1.2s · 3.1s``; empty if they are unknown."""
     spans = [text_of(step, f"{key}{percentile}") for percentile in ("P50", "P95")]
     return " · ".join(duration_text(float(span)) for span in spans if span)
 
@@ -174,7 +174,7 @@ def _pauses(session: Session) -> list[Record]:
 
 
 def add_pausing(group: click.Group, names: Completer) -> None:
-    """Add ``pause`` and ``resume`` to a group; ``names`` completes their argument."""
+    """Add the commands ``pause`` and ``resume`` to a group; ``names`` completes their argument."""
     pattern = click.argument("pattern", metavar="[NAME|GLOB]", required=False, shell_complete=names)
 
     @group.command()
@@ -221,7 +221,7 @@ def add_pausing(group: click.Group, names: Completer) -> None:
 
 
 def _pattern(pattern: str | None, everything: bool) -> str:
-    """Return the pattern to act on; without one and without --all, raise click.UsageError."""
+    """Return the pattern to act on; raises click.UsageError unless either a pattern or --all is given."""
     if everything and pattern is not None:
         raise click.UsageError("give a name or --all, not both")
     if everything:
@@ -249,7 +249,7 @@ def pause_text(pattern: str, pause: Record) -> str:
 
 
 def _ask_to_end_all(session: Session) -> None:
-    """List the pauses in force, and ask whether to end all of them; raises click.Abort."""
+    """List the current pauses, and ask whether to end all of them; raises click.Abort after a no."""
     ending = [pause for pause in _pauses(session) if text_of(pause, "by") != AT_LIMIT]
     if not ending:
         return

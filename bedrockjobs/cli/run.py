@@ -69,10 +69,6 @@ def run_row(run: Record) -> Record:
     return {**run, "took": took_text(started, text_of(run, "ended")), "error": line_of(text_of(run, "error"))}
 
 
-SUCCESS, RETURNED = "success", "returned"
-"""Statuses of ended runs that need a treatment of their own in this module."""
-
-
 @click.group(cls=SubcommandGroup)
 def run() -> None:
     """List runs, follow their output, stop them, run them again, delete them.
@@ -164,7 +160,7 @@ def show(session: Session, /, **_: Any) -> None:
 
 
 def _unrepeated(error: str, tail: list[str]) -> str:
-    """Return an error without the last lines of output that it contains, if they are shown separately."""
+    """Return an error without the last lines of output in it, if ``tail`` shows these lines separately."""
     first, *more = error.splitlines() or [""]
     return first if more and set(more) <= set(tail) else error
 
@@ -210,17 +206,17 @@ def logs(
             pace.answered(something=bool(lines))
     if session.form == "json":
         write_many(waiting, "json")
-    if ended and status == RETURNED:
+    if ended and status == "returned":
         message = f"Run {run_id} was returned: its job is queued as if it had not been taken."
         click.echo(message, err=True)
     elif follow and sys.stderr.isatty():
         click.echo(f"Run {run_id} ended: {status}.", err=True)
-    if exit_status and ended and status != SUCCESS:
+    if exit_status and ended and status != "success":
         click.get_current_context().exit(FAILED)
 
 
 def _report_missing(after: str, lines: list[Record]) -> None:
-    """Report on stderr the lines that the server did not keep: such a note is not output of the run."""
+    """Report on stderr which lines the server did not keep, because such a note is not output of the run."""
     last = int(after)
     for line in lines:
         seq = int(text_of(line, "seq"))
@@ -276,7 +272,7 @@ _add_stop("kill", KillRun, "KILL", "End a run at once: its worker sends SIGKILL 
 
 
 KILLED_S = 10.0
-"""Seconds that a run gets to end after SIGKILL: its worker learns of the signal immediately, and reports."""
+"""Seconds that a run gets to end after SIGKILL: its worker gets the signal immediately, and then reports."""
 
 
 @run.command()
@@ -407,7 +403,7 @@ def delete(
 
 
 def _chosen(session: Session, run_ids: Sequence[str], before: PastTime | None) -> list[dict[str, Any]]:
-    """Return the parameters of each DeleteRuns request for the chosen runs; raises click.UsageError."""
+    """Return the parameters of the DeleteRuns requests for the chosen runs; raises click.UsageError."""
     filters = typed_values(session, DeleteRuns)
     if bool(run_ids) == any(each is not None for each in (filters["name"], filters["text"], before)):
         raise click.UsageError("give RUNIDs, or choose runs by --name, --text or --before")
@@ -425,7 +421,7 @@ def _chosen(session: Session, run_ids: Sequence[str], before: PastTime | None) -
 
 
 def _secret() -> str:
-    """Prompt for a text without echo, or return the first line of stdin."""
+    """Return a text that is prompted for without echo, or without a terminal the first line of stdin."""
     if interactive():
         return str(click.prompt("Text", hide_input=True, err=True))
     return sys.stdin.readline().rstrip("\n")
@@ -434,7 +430,7 @@ def _secret() -> str:
 def _deletions(
     session: Session, parts: Iterable[dict[str, Any]], *, dry_run: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the server's replies to all requests with these parameters, page by page."""
+    """Yield the server's replies to DeleteRuns with each of these parameters, page by page."""
     for part in parts:
         cursor: Any = None
         while True:
@@ -446,7 +442,7 @@ def _deletions(
 
 
 def _report_deleted(session: Session, deleted: list[Record], running: int, events: int) -> None:
-    """Write how many runs were deleted, and how many are still in progress."""
+    """Write how many runs were deleted, and how many were left because they are in progress."""
     if session.form == "name":
         write_many(deleted, "name", identity="runID")
         return

@@ -1,4 +1,4 @@
-"""``bedrockjobs schedule``: jobs that run by a cron expression, by their names.
+"""``bedrockjobs schedule``: jobs that run by a cron expression, given by their names.
 
 A schedule is a job whose repeat begins with CRON. The server validates and explains expressions.
 """
@@ -53,15 +53,15 @@ from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.schedule.repeat import NEVER
 
 LAST_RUNS = 5
-"""Number of the last runs, and of the last ticks, that `schedule show` shows."""
+"""Maximum number of the last runs, and of the last ticks, that ``schedule show`` shows."""
 
 OF_DAY_MAX = 1_000
-"""Maximum number of runs, and of rows of ticks, shown of one day."""
+"""Maximum number of runs, and of rows of ticks, that ``schedule show`` shows of one day."""
 
 TICK_COLUMNS = ("tick", "until", "count", "outcome", "reason", "status", "failed", "late", "runID")
 
 UNTAKEN = ("own command", "no worker")
-"""Reasons of ExplainJob that mean that no worker would run the schedule."""
+"""Reasons of ExplainJob that mean that no live worker would run the schedule."""
 
 _REPEAT = re.compile(
     r"(?:CRON(?=[ \t]|$)[ \t]*)?(?:TZ=(?P<zone>[^ \t]*)[ \t]*)?(?P<expression>.*)", re.I | re.S
@@ -85,9 +85,9 @@ def schedule() -> None:
 
 
 def repeat_of(expression: str, zone: str | None) -> str:
-    """Return the repeat of a schedule with this expression.
+    """Return the repeat of a schedule with an expression and a zone.
 
-    Raises click.UsageError if the expression has a zone, and a different one is given.
+    Raises click.UsageError if the expression itself names another zone.
     """
     match = _REPEAT.fullmatch(expression.strip())
     assert match is not None
@@ -99,16 +99,16 @@ def repeat_of(expression: str, zone: str | None) -> str:
 
 
 def split_repeat(repeat: str) -> tuple[str, str]:
-    """Return the expression and the zone of a schedule's repeat; an empty zone is UTC."""
+    """Return the expression and the zone in a schedule's repeat; an empty zone means UTC."""
     match = _REPEAT.fullmatch(repeat.strip())
     assert match is not None
     return match["expression"], match["zone"] or ""
 
 
 def validated(session: Session, repeat: str, after: str | None = None) -> Record:
-    """Let the server validate a repeat; raises click.UsageError if it is invalid.
+    """Return the server's reply to ValidateSchedule; raises click.UsageError if the repeat is invalid.
 
-    Warnings go to stderr. The ticks are those after ``after``, or after now.
+    Warnings go to stderr. The ticks in the reply are those after ``after``, or after now if it is None.
     """
     reply = session.reply(ValidateSchedule, {"repeat": repeat, "after": after})
     if reply["valid"] != "true":
@@ -119,12 +119,12 @@ def validated(session: Session, repeat: str, after: str | None = None) -> Record
 
 
 def next_ticks(reply: Record) -> list[str]:
-    """Return the next ticks in an answer to ValidateSchedule."""
+    """Return the next ticks in the reply to ValidateSchedule."""
     return [str(tick) for tick in jsontext.parse(reply["next"])]
 
 
 def found_by_name(session: Session, name: str) -> Record:
-    """Return the schedule of this name; raises Failure if there is none, or more than one."""
+    """Return the schedule with a name; raises Failure if no schedule has it, or if several have it."""
     rows = session.rows(ListSchedules, {"name": literal(name), "limit": 2})
     if not rows:
         raise Failure(f"there is no schedule {name!r}; `bedrockjobs schedule list` shows them", NOT_FOUND)
@@ -136,7 +136,7 @@ def found_by_name(session: Session, name: str) -> Record:
 def _report(
     session: Session, did: str, name: str, job_id: str, validity: Record | None, set_to: str = ""
 ) -> None:
-    """Report what was done; ``set_to`` is the next run that the server has stored, if known."""
+    """Report that a schedule was added or updated; ``set_to`` is its next run on the server, if known."""
     record: dict[str, Any] = {"jobID": int(job_id), "name": name, "outcome": did}
     lines = [f"{did.capitalize()} schedule {name} (job {job_id})."]
     if validity is not None:
@@ -200,7 +200,7 @@ def _warn_if_untaken(session: Session, job_id: str) -> None:
 
 
 def _next_run(session: Session, name: str) -> str:
-    """Return the next run of a schedule on the server; empty if unknown or never."""
+    """Return the next run of a schedule as the server has stored it; empty if it is unknown or never."""
     try:
         reply = session.reply(ListSchedules, {"name": literal(name), "limit": 1})
     except Failure:
@@ -394,7 +394,7 @@ def show(session: Session, name: str, day: str | date | None) -> None:
 
 
 def _of_day(session: Session, job_id: str, begin: str, end: str) -> tuple[list[Record], list[Record]]:
-    """Return the runs that began between two times, and the rows of ticks that have a tick between them."""
+    """Return the runs that began between two times, and the rows of the tick history for that time."""
     runs = paged(
         session,
         ListRuns,
@@ -446,12 +446,12 @@ def _facts(schedule: Record, job: Record, failing: Record) -> Record:
 
 
 def _when(timestamp: str) -> str:
-    """Return a timestamp in local time and UTC, and its relative time."""
+    """Return a timestamp in local time and UTC, followed by its relative time."""
     return " ".join(filter(None, (local_text(timestamp), away(timestamp))))
 
 
 def _tick_row(tick: Record) -> Record:
-    """Return a row of the table of ticks; zeros are left out."""
+    """Return a tick as a table row, in which zeros are left empty."""
     row = {key: tick.get(key) for key in TICK_COLUMNS}
     return {**row, **{key: "" for key in ("late", "runID") if row[key] == "0"}}
 

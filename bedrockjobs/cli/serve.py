@@ -1,7 +1,7 @@
-"""``bedrockjobs serve``: every field of ``Settings`` as an option, derived from the class.
+"""``bedrockjobs serve``: each field of ``Settings`` is an option, derived from the class.
 
-A new field is an option, an environment variable and a line of the help at once. The log format is the only
-setting known by name here, as errors of the settings are logged in it.
+A new field is immediately an option, an environment variable and a line of the help. The log format is the
+only setting that this module names, since errors of the settings are logged in it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SECTIONS = {
     "max": "Limits of number and size",
     "bytes": "Limits of number and size",
 }
-"""Headings of the help, by the last word of a setting's name, which is its unit."""
+"""Headings of the help, by the last word in the name of a setting, which is its unit."""
 
 
 def section_of(field: str) -> str:
-    """Return the heading of a setting in the help."""
+    """Return the heading under which the help lists a setting."""
     return SECTIONS.get("s" if is_duration(field) else field.rpartition("_")[2], MAIN_SECTION)
 
 
 class Setting(FieldOption):
-    """The option of a setting; ``Settings`` validates its value, and reads the environment."""
+    """The option of a setting; ``Settings`` validates its value and reads its environment variable."""
 
     def __init__(self, field: str, info: FieldInfo) -> None:
         """Derive the option from a field of Settings."""

@@ -17,7 +17,7 @@ from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.session import FAILED, Failure
 
 NAMES = ("bedrockjobs.service", "bedrockjobs.socket", "bedrock-worker@.service")
-"""Names of the units that are installed: the server, its port, and a template for workers."""
+"""Names of the systemd units that are installed: the server, its port, and a template for workers."""
 
 MARK = "# Written by `bedrockjobs service install`, which writes it again; change it with `systemctl edit`."
 """The first line of units that this program may overwrite and remove."""
@@ -30,15 +30,15 @@ _OF_THE_SYSTEM = re.compile(
     r"|LockPersonality|NoNewPrivileges)=.*\n",
     re.MULTILINE,
 )
-"""Matches settings that only work for system services; they are removed from user services."""
+"""Matches settings that work only for system services, and are removed from the units of a user."""
 
 _SANDBOX_WORDS = re.compile(r"^# These bind the commands as well.*\n", re.MULTILINE)
 
 
 def units(folder: Path, *, port: int | None = None, user: bool = False) -> dict[str, str]:
-    """Return the text of each unit by name, for the programs in a folder.
+    """Return the text of each systemd unit by name, for programs that are in ``folder``.
 
-    ``port`` is the port of the socket, 8888 if left out. With ``user`` the units are for a user's services.
+    ``port`` is the port of the socket; None means 8888. With ``user`` the units are for services of a user.
     """
     return {name: _unit(name, folder, port, user=user) for name in NAMES}
 
@@ -56,12 +56,12 @@ def _unit(name: str, folder: Path, port: int | None, *, user: bool) -> str:
 
 
 def _escaped(folder: Path) -> str:
-    """Escape ``%`` and ``$`` in a path for a unit."""
+    """Return a path for a unit, with ``%`` and ``$`` escaped."""
     return str(folder).replace("%", "%%").replace("$", "$$")
 
 
 def _shipped(name: str) -> str:
-    """Return a unit as it was shipped: next to this module in a wheel, or in ``deploy`` of a checkout."""
+    """Return a unit as it was shipped: in a wheel next to this module, in a checkout in ``deploy``."""
     packaged = Path(__file__).with_name("units.d") / name
     shipped = packaged if packaged.exists() else Path(__file__).parents[2] / "deploy/systemd" / name
     return shipped.read_text()
@@ -70,16 +70,16 @@ def _shipped(name: str) -> str:
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 
 STARTED = ("bedrockjobs.socket", "bedrockjobs.service")
-"""The units that ``install`` starts; workers need a configuration first."""
+"""The units that ``install`` starts; a worker needs a configuration first."""
 
 WORKERS = "bedrock-worker@*.service"
-"""Pattern of the units of all workers; disabling the template also disables each of these."""
+"""Pattern of the units of all workers; disabling the template also disables these units."""
 
 SYSTEMCTL_S = 120
-"""Maximum seconds of a systemctl call: a server may have to recover a large write-ahead log at startup."""
+"""Maximum seconds of a systemctl call: a starting server may have to recover a large write-ahead log."""
 
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
-"""Folders that a system service cannot see (ProtectHome)."""
+"""Folders that a system service cannot see, because of ``ProtectHome``."""
 
 _user = click.option("--user", is_flag=True, help="Install user services in your own folder; needs no root.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show the files and commands, and change nothing.")

@@ -1,4 +1,4 @@
-"""The session of one run: the connection to the server, the output form, and errors with exit statuses.
+"""The session of one run of the program: the client, the output form, and errors with exit statuses.
 
 Servers are reached through ``bedrockjobs.client`` only.
 """
@@ -47,7 +47,7 @@ UNAVAILABLE, TIMED_OUT, INTERRUPTED = 69, 124, 130
 """Exit statuses: 69 is EX_UNAVAILABLE of sysexits.h, 124 as of timeout(1), 130 is 128 + SIGINT."""
 
 NO_TOKEN = "no token was sent: give --token-file, or set BEDROCKJOBS_TOKEN"  # noqa: S105  a sentence
-"""Advice for a command that was refused if no token was sent with it."""
+"""Advice for a command that was refused and was sent without a token."""
 
 EXIT_BY_CODE = {
     400: USAGE,
@@ -68,7 +68,7 @@ IN_COMMANDS = {
     "see RotateToken": "`bedrockjobs token rotate` renews its secret",
     "RetryJob with revive": "`bedrockjobs job retry --revive`",
 }
-"""Phrases in messages of the server, with the CLI commands that people should use instead."""
+"""Phrases in messages of the server, each with the CLI command that people should use instead."""
 
 NO_SERVER_ADVICE = "`bedrockjobs serve` starts a server, --server names another"
 """Advice if no server listens."""
@@ -78,7 +78,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Failure(click.ClickException):
-    """Exit the process with a message on stderr and an exit status."""
+    """An error that ends the program with a message on stderr and an exit status."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(printable(message))
@@ -86,7 +86,7 @@ class Failure(click.ClickException):
 
 
 def in_commands(message: str) -> str:
-    """Replace commands of the protocol in a message of the server with CLI commands."""
+    """Return a message of the server in which CLI commands replace commands of the protocol."""
     for phrase, typed in IN_COMMANDS.items():
         message = message.replace(phrase, typed)
     return message
@@ -96,7 +96,7 @@ class CommandRefused(Failure):
     """The server refused a command."""
 
     def __init__(self, error: CommandError, advice: str = "") -> None:
-        """Show the server's message and ``advice``; the code of the error decides the exit status."""
+        """Show the server's message and ``advice``; the code of ``error`` decides the exit status."""
         message_ = "; ".join(filter(None, (in_commands(str(error)), advice)))
         super().__init__(message_, EXIT_BY_CODE.get(error.code, FAILED))
         self.error = error
@@ -105,7 +105,8 @@ class CommandRefused(Failure):
 def connect(server: str, tries: int | None = None, files: Mapping[str, Path] | None = None) -> Client:
     """Return a client that tries each command ``tries`` times; None means the client's default.
 
-    ``files`` has the client's parameters for credentials. Raises ValueError for a bad address or file.
+    ``files`` has files with credentials, by parameter of ``Client``. Raises ValueError for a bad address or
+    file.
     """
     from bedrockjobs.client import Client  # `serve` and `--help` need none
 
@@ -115,7 +116,7 @@ def connect(server: str, tries: int | None = None, files: Mapping[str, Path] | N
 
 @dataclass
 class Session:
-    """One run of the command line: the server's address, the output form, the open client."""
+    """One run of the command line: the server's address, the output form, and the client."""
 
     server: str = DEFAULT_SERVER
     form: Form = "table"
@@ -132,7 +133,7 @@ class Session:
 
     @contextmanager
     def errors_shown(self) -> Iterator[None]:
-        """Turn the errors of a client into CommandRefused, or into Failure if no server answers."""
+        """Turn the errors of a client into CommandRefused, or if no server answers into Failure."""
         try:
             yield
         except Forbidden as error:
@@ -148,12 +149,12 @@ class Session:
 
     @property
     def client(self) -> Client:
-        """Return the client; raises UsageError."""
+        """Return the client, made at first use; raises UsageError for a bad address or file."""
         return self._connected()
 
     @property
     def answering(self) -> str:
-        """Return the address of the server; if several were given, of the one that has answered."""
+        """Return the address of the server; if several were given, of the server that has answered."""
         several = "," in self.server
         return str(self._client.server) if several and self._client is not None else self.server
 
@@ -174,7 +175,7 @@ class Session:
         return records_in(self.reply(command_class, parameters)[rows_key(command_class)])
 
     def parse_time(self, value: str | timedelta | None) -> str | None:
-        """Return a timestamp; a time from now is added to the clock of the server, not of this machine."""
+        """Return a timestamp; a timedelta is added to the time of the server's clock. Raises UsageError."""
         if not isinstance(value, timedelta):
             return value
         now = self.now()
@@ -190,7 +191,7 @@ class Session:
         return moment_of(text_of(self.record(Status()), "now"))
 
     def clock(self) -> datetime:
-        """Return the server's time when first asked; this machine's time if the server does not answer."""
+        """Return the server's time at the first call; this machine's time if the server does not answer."""
         if self._looked is None:
             try:
                 self._looked = self.now()
@@ -219,7 +220,7 @@ def record_of(answer: Response) -> dict[str, RawJSON]:
 
 
 def rows_key(command_class: type[Command[Any]]) -> str:
-    """Return the member of a reply that holds its rows: the one that is paged, or else the only member."""
+    """Return the key of the rows in a reply: the key that is paged, or else the only key."""
     if command_class.paging is not None:
         return command_class.paging.rows
     from bedrockjobs.base.wire import wire_name
@@ -235,7 +236,7 @@ def records_in(listed: RawJSON) -> list[Record]:
 
 @contextmanager
 def returned_unless_written(session: Session, jobs: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """Return taken jobs to the queue if what is written in this context does not reach stdout."""
+    """Return taken jobs to the queue if what the block writes does not reach stdout."""
     try:
         yield
         sys.stdout.flush()
@@ -255,7 +256,7 @@ def returned_unless_written(session: Session, jobs: Sequence[Mapping[str, Any]])
 
 
 def built(command_class: type[C], parameters: Mapping[str, Any]) -> C:
-    """Return a command with these parameters (wire names); None counts as left out.
+    """Return a command with these parameters, by wire name; a value of None counts as left out.
 
     Raises click.UsageError, which names the parameter and what was expected.
     """
@@ -266,11 +267,11 @@ def built(command_class: type[C], parameters: Mapping[str, Any]) -> C:
 
 
 _PARAMETER = re.compile(r"([A-Za-z]+)(?:\.\w+)*(?=: | is required)")
-"""Matches the beginning of a validation error: the parameter, and perhaps a part of its value."""
+"""Matches the beginning of a validation error: the parameter, perhaps followed by a part of its value."""
 
 
 def _as_typed(fault: str) -> str:
-    """Name the parameter of a validation error as the option that was typed: ``--run-timeout: ...``."""
+    """Return a validation error that names the parameter as it was typed: ``--run-timeout: ...``."""
     from bedrockjobs.base.wire import wire_name
 
     context, match = click.get_current_context(silent=True), _PARAMETER.match(fault)
@@ -289,12 +290,12 @@ def _as_typed(fault: str) -> str:
 
 
 def interactive() -> bool:
-    """Return whether a person can answer a question."""
+    """Return whether a person can answer a question: stdin is a terminal."""
     return sys.stdin.isatty()
 
 
 def confirm(question: str, advice: str = "give --yes, or --dry-run to preview") -> None:
-    """Ask a question; raises click.Abort after a no, and click.UsageError without a terminal."""
+    """Ask a question; raises click.Abort if the answer is no, and click.UsageError without a terminal."""
     if not interactive():
         raise click.UsageError(f"stdin is not a terminal: {advice}")
     click.confirm(question, abort=True, err=True)
@@ -329,7 +330,10 @@ FILES = {
 
 
 def _file_options(command: F, *, of_program: bool) -> F:
-    """Add an option for each of ``FILES``; only the program's are in the help and can be set by variables."""
+    """Add an option for each of ``FILES`` to a command.
+
+    Only the program's own options are listed in the help and can be set by environment variables.
+    """
     for name, help_text in reversed(FILES.items()):
         variable: dict[str, Any] = (
             {"envvar": f"BEDROCKJOBS_{name.upper()}", "show_envvar": True} if of_program else {}

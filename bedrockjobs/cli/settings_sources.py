@@ -1,6 +1,6 @@
-"""Finds each setting: in an option, else an environment variable, the settings file, or its default.
+"""Finds each setting: in an option, or else in an environment variable, the settings file, or its default.
 
-All errors are reported together, each with the place where the setting was set, and without passwords.
+All errors are reported together, without passwords; each error names the place where the setting was set.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ DEFAULT = "default"
 
 
 class BadSettings(click.UsageError):
-    """Invalid settings; the exit status is CONFIG if the error is in the settings file."""
+    """Invalid settings; the exit status is ``CONFIG`` if the settings file is wrong, and 2 otherwise."""
 
     def __init__(self, problems: Sequence[str], *, of_file: bool = False, status: int | None = None) -> None:
-        """List all problems, a line each; ``status`` overrides the exit status."""
+        """List all problems, a line each; ``status``, if given, is the exit status."""
         super().__init__("\n".join(map(printable, problems)))
         if of_file or status is not None:
             self.exit_code = CONFIG if status is None else status  # type: ignore[misc]  # click means its class
@@ -54,14 +54,14 @@ class FromFile:
 
 @dataclass(frozen=True)
 class LayeredSettings:
-    """The settings, and where each one was set: an option, a variable, ``file:line`` or ``default``."""
+    """The settings, and the place where each was set: an option, a variable, ``file:line`` or ``default``."""
 
     settings: Settings
     origins: Mapping[str, str]
 
 
 def option_name(field: str) -> str:
-    """Return the option of a setting: ``head_bytes_max`` -> ``--head-bytes-max``."""
+    """Return the option of a setting: ``--head-bytes-max`` for ``head_bytes_max``."""
     return f"--{field.replace('_', '-')}"
 
 
@@ -71,18 +71,18 @@ def variable_name(field: str) -> str:
 
 
 def file_in_use(named: Path | None) -> Path | None:
-    """Return the settings file: the given one, else that of the environment, else a default location."""
+    """Return the settings file: the given one, or that of the environment, or one in a default location."""
     variable = os.environ.get(VARIABLE, "")
     return named or (Path(variable) if variable else usual_file())
 
 
 def settings_from(values: Mapping[str, Any], file: Path | None = None) -> Settings:
-    """Return the settings without their origins; see ``found_settings``."""
+    """Return the settings as ``found_settings`` does, but without their origins."""
     return found_settings(values, file).settings
 
 
 def file_alone(database: str) -> Path:
-    """Return the path of a database argument, independent of other settings; raises UsageError."""
+    """Return the path of a database file; other settings do not matter. Raises UsageError."""
     try:
         return Settings(database=database).database_path()
     except ValueError as error:
@@ -90,10 +90,11 @@ def file_alone(database: str) -> Path:
 
 
 def found_settings(values: Mapping[str, Any], file: Path | None = None) -> LayeredSettings:
-    """Return the settings: from ``values``, else the environment, else the file, else the defaults.
+    """Return the settings: from ``values``, or else the environment, the settings file, or the defaults.
 
-    Without ``file``, the file of the environment or in a default location is read. Raises BadSettings, which
-    names for each problem the option, the variable or the line of the file, and what was expected.
+    If ``file`` is None, the settings file is the one in the environment or in a default location. Raises
+    BadSettings, which names for each problem the option, the variable or the line of the file, and what was
+    expected.
     """
     named = file_in_use(file)
     read = FromFile({}, ()) if named is None else read_settings(named)
@@ -124,7 +125,7 @@ def found_settings(values: Mapping[str, Any], file: Path | None = None) -> Layer
 
 
 def read_settings(path: Path) -> FromFile:
-    """Return the valid server settings of a file, and a problem for each invalid one."""
+    """Return the valid server settings of a file, and a problem for each setting that is invalid."""
     try:
         table = read_table(path, "server")
     except SettingsFileError as error:
@@ -153,7 +154,7 @@ def read_settings(path: Path) -> FromFile:
 def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
     """Return the setting that is incompatible with the database, and why; empty if all are compatible.
 
-    Only with ``wholly``, settings that a server on PostgreSQL would reject at its start are checked too.
+    With ``wholly``, settings that a server on PostgreSQL would refuse when it starts are checked too.
     """
     try:
         if not settings.on_postgresql:
@@ -166,7 +167,7 @@ def _disagreement(settings: Settings, *, wholly: bool = False) -> str:
 
 
 def _fault_of(key: str, value: Any) -> str:
-    """Return what is wrong with a key or with the type of its value; the text does not contain the value."""
+    """Return what is wrong with a key or with the type of its value, which is shown without passwords."""
     info = Settings.model_fields.get(key)
     if info is None:
         return unknown_key(key, Settings.model_fields)
@@ -193,7 +194,7 @@ def _seconds(field: str, value: Any) -> Any:
 
 
 _NUMBERS = {"int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number"}
-"""Descriptions of the expected numbers, by type of error."""
+"""Descriptions of the numbers that are expected, by the type of a validation error."""
 
 ROLES_EXPECTED = "a comma list of the roles read, produce, work, operate and admin"
 PATTERNS = {
@@ -211,13 +212,13 @@ PATTERNS = {
     "smtp": "a mail server such as smtp://host:25, smtps://user:password@host:465 or smtp+starttls://host:587",
     "mail_from": "a mail address such as jobs@example.com",
 }
-"""Descriptions of the texts that settings with a pattern expect."""
+"""Descriptions of the texts that are expected, by setting; these settings have a pattern."""
 
 SECRET = frozenset({"heartbeat_url"})
 """Settings with secrets, whose values are never shown."""
 
 _HIDDEN = SECRET | {"smtp"}
-"""Settings whose invalid values are not shown, as they may contain a password."""
+"""Settings whose invalid values are not shown, because they may contain a password or a secret."""
 
 
 def _complaint(fault: Any, origins: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """``bedrockjobs top``: a live view of the queue, refreshed each second.
 
-An observer collects records, and ``frame`` turns them into a rich renderable without a server or a clock.
+An observer reads records from the server, and ``frame`` draws them without a server or a clock.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 END_KEYS = frozenset(b"qQ\x1b\x04")
-"""Keys that quit a view: q, Escape, and Ctrl-D (end of input)."""
+"""Keys that quit the view: q, Escape, and Ctrl-D (end of input)."""
 
 
 @contextmanager
 def quit_key() -> Iterator[Callable[[float], bool]]:
     """Yield a function that waits some seconds, and returns whether a quit key was pressed.
 
-    If stdin is not a terminal, it only waits.
+    If stdin is not a terminal, the function only waits.
     """
     if not sys.stdin.isatty():
         yield _asleep
@@ -90,7 +90,7 @@ def _asleep(seconds: float) -> bool:
 
 
 def _pressed(terminal: int, seconds: float) -> bool:
-    """Wait for a key; return whether it was one of ``END_KEYS``. Any other key also ends the wait."""
+    """Wait for a key up to ``seconds``; return whether it was one of ``END_KEYS``. Any key ends the wait."""
     ready, _, _ = select.select([terminal], [], [], seconds)
     if not ready:
         return False
@@ -98,20 +98,11 @@ def _pressed(terminal: int, seconds: float) -> bool:
     return not pressed or pressed[0] in END_KEYS
 
 
-BAR_CELLS = 10
-"""Width of a progress bar in characters."""
-
 ERROR_CHARS = 200
-"""Maximum characters of a problem in a frame."""
+"""Maximum characters of the text of a problem in a frame."""
 
 PROBLEMS_SHOWN = 3
-"""Maximum number of problems in a frame, the most urgent ones."""
-
-TOP_LINES, TABLE_LINES = 7, 5
-"""Lines of a frame in addition to the rows of its tables: two to seven at the top, five around each table."""
-
-NAMES_SHOWN = 8
-"""Maximum number of job names in a frame, those with the most ready jobs."""
+"""Maximum number of problems in a frame; the most urgent are shown."""
 
 COUNTS = (
     ("ready", "cyan"),
@@ -124,7 +115,7 @@ COUNTS = (
     ("failed", "red"),
     ("children", ""),
 )
-"""Counts of Overview that a frame shows, and their colours."""
+"""Counts in the reply to Overview that a frame shows, each with its colour."""
 
 HIDDEN_IF_ZERO = frozenset({"blocked", "mocked", "untaken", "children"})
 """Counts that are left out if they are 0."""
@@ -150,7 +141,7 @@ class Snapshot(NamedTuple):
 
     @property
     def more(self) -> list[str]:
-        """Return the names of the counts that reached their limit, so that there may be more."""
+        """Return the names of the counts that reached their limit: there may be more jobs."""
         return list(jsontext.parse(self.overview.get("more") or "[]"))
 
     @property
@@ -179,12 +170,13 @@ class Snapshot(NamedTuple):
 
 
 def frame(snapshot: Snapshot, width: int | None = None, height: int | None = None) -> Group:
-    """Return a frame that fits a terminal; without ``width`` or ``height`` it is not limited."""
+    """Return a frame that fits a terminal; without ``width`` or ``height``, that dimension is not limited."""
     from rich.console import Group
     from rich.text import Text
 
     tables = _tables(snapshot)
-    most = max((height - TOP_LINES) // len(tables) - TABLE_LINES, 2) if height else None
+    # At most seven lines are at the top, and five around the rows of each table.
+    most = max((height - 7) // len(tables) - 5, 2) if height else None
     parts: list[Any] = [_head(snapshot), _counts(snapshot)]
     parts += [
         Text(one_line(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
@@ -199,7 +191,7 @@ def frame(snapshot: Snapshot, width: int | None = None, height: int | None = Non
 
 
 def _tables(snapshot: Snapshot) -> list[tuple[str, tuple[str, ...], list[list[str]]]]:
-    """Return the tables of a frame; those of failed runs and queues are left out if empty."""
+    """Return the tables of a frame; the tables of failed runs and of names are left out if they are empty."""
     failures = ("Failed lately", ("run", "name", "status", "ended", "error"), _failure_rows(snapshot))
     names = ("Names", ("name", "ready", "running", "failed", "oldest", "paused by"), _name_rows(snapshot))
     return [
@@ -232,7 +224,7 @@ def _name_rows(snapshot: Snapshot) -> list[list[str]]:
         ready, paused, failed = (int(text_of(row, key) or 0) for key in ("ready", "paused", "failed"))
         return ready + paused, failed
 
-    piled = sorted((row for row in snapshot.names if any(jobs(row))), key=jobs, reverse=True)[:NAMES_SHOWN]
+    piled = sorted((row for row in snapshot.names if any(jobs(row))), key=jobs, reverse=True)[:8]
     return [
         [
             text_of(row, "name"),
@@ -306,8 +298,8 @@ def progress_text(run: Record) -> str:
     parts = []
     percent = progress.get("percent")
     if isinstance(percent, (int, float)) and not isinstance(percent, bool):
-        full = round(min(max(percent, 0), 100) / 100 * BAR_CELLS)
-        parts.append(f"{'█' * full}{'░' * (BAR_CELLS - full)} {percent:g} %")
+        full = round(min(max(percent, 0), 100) / 100 * 10)
+        parts.append(f"{'█' * full}{'░' * (10 - full)} {percent:g} %")
     parts.append(str(progress.get("message") or ""))
     return " ".join(part for part in (*parts, ending) if part)
 
@@ -360,9 +352,6 @@ def _table(
     return table
 
 
-RUNS_SHOWN = 20
-"""Maximum number of running runs that are read, the newest."""
-
 INTERVAL_LEAST_S = 0.2
 """Minimum seconds between two frames, so that a view puts little load on the server."""
 
@@ -381,7 +370,7 @@ class Observer:
         session = self._session
         status = session.reply(Status)
         now = text_of(status, "now")
-        runs = session.rows(ListRuns, {"status": "running", "limit": RUNS_SHOWN})
+        runs = session.rows(ListRuns, {"status": "running", "limit": 20})  # the newest
         snapshot = Snapshot(
             server=session.answering,
             status=status,
@@ -403,7 +392,7 @@ class Observer:
         return snapshot
 
     def _counted(self, snapshot: Snapshot) -> Snapshot:
-        """Update the counts of a snapshot; keep the earlier counts if the server is too busy."""
+        """Return a snapshot with new counts, or with the earlier counts if the server is too busy."""
         try:
             overview = self._session.reply(Overview)
             names = self._session.reply(ListQueues, {"limit": LIST_MAX})["queues"]
@@ -414,7 +403,7 @@ class Observer:
         return snapshot._replace(overview=overview, names=records_in(names), counted=True)
 
     def _workers(self) -> list[Record]:
-        """Return the workers; none if the token is limited to some names and sees no workers."""
+        """Return the workers; empty if the token is limited to some names, and so sees no workers."""
         try:
             return workers(self._session)
         except CommandRefused as refusal:
@@ -429,7 +418,7 @@ class Observer:
         return records_in(self._session.record(query)["runs"])
 
     def away(self, failure: Failure) -> Snapshot:
-        """Return the last snapshot with the failure as its problem: the server does not answer."""
+        """Return the last snapshot with the failure as its problem, because the server does not answer."""
         self._last_snapshot = self._last_snapshot._replace(problem=failure.message)
         return self._last_snapshot
 
@@ -467,7 +456,7 @@ def top(session: Session, once: bool, interval: float) -> None:
 
 
 def _live(console: Console, observer: Observer, snapshot: Snapshot, interval: float) -> None:
-    """Draw until q is pressed, or an interrupt."""
+    """Draw frames until a quit key is pressed or the program is interrupted."""
     from rich.live import Live
 
     try:

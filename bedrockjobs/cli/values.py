@@ -1,6 +1,6 @@
 """Types of option values: durations, timestamps, sizes, words, and text that may come from a file.
 
-They do not depend on commands, whose classes validate the values.
+They do not depend on command classes, which validate the values further.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bedrockjobs.base.config import DURATION_S_MAX, WORKER_CHARS_MAX
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum bytes of a file that is the value of an option: the default limit of a server for a request."""
+"""Maximum bytes of a file whose content is the value of an option: a server's default limit for a request."""
 
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 
@@ -62,12 +62,12 @@ class Size(click.ParamType[int]):
 
 
 class Modifier(click.ParamType[str]):
-    """A date modifier of SQLite (``+5 MINUTES``), or a duration, which is converted to one."""
+    """A date modifier of SQLite such as ``+5 MINUTES``, or a duration, which becomes such a modifier."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the modifier; the server validates a text that is not a duration."""
+        """Return the modifier; a text that is not a duration is left for the server to validate."""
         text = str(value)
         seconds = seconds_of(text)
         if seconds is None or text.lstrip().startswith("+"):
@@ -85,7 +85,7 @@ class Moment(click.ParamType["str | timedelta"]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | timedelta:
-        """Return a timedelta for a time from now; the command class validates timestamps."""
+        """Return a timedelta for a time from now, or else the text, which the command class validates."""
         text = str(value)
         seconds = seconds_of(text)
         if seconds is None:
@@ -103,7 +103,7 @@ class CommandLine(click.ParamType[str]):
     name = "words"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return a JSON array of the program and its arguments; empty if there are none."""
+        """Return the program and its arguments as a JSON array; empty if there are none."""
         text = str(value)
         if not text.strip() or text.lstrip().startswith("["):
             return text.strip()
@@ -140,7 +140,7 @@ def current_user() -> str:
 def read_source(name: str) -> str:
     """Return the text of a file, or of stdin for ``-``, without its last line break.
 
-    Raises ValueError if it cannot be read, is too large or is not UTF-8.
+    Raises ValueError if the text cannot be read, is too large or is not UTF-8.
     """
     label = "stdin" if name == "-" else name
     try:
@@ -164,7 +164,7 @@ def _read(file: IO[bytes], label: str) -> bytes:
 
 
 DAYS_AGO = {"today": 0, "yesterday": 1}
-"""Words for a day, and how many days ago it was; the word stands for the beginning of the day."""
+"""Words for a day, each with how many days ago it was; a word stands for the beginning of that day."""
 
 DAY_FORMATS = "today, yesterday, or a day like 2026-11-22"
 
@@ -175,7 +175,7 @@ class DayParameter(click.ParamType["str | date"]):
     name = "day"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | date:
-        """Return a word of ``DAYS_AGO`` or a date; ``bounds_of`` makes timestamps of it."""
+        """Return a word of ``DAYS_AGO`` or a date, which ``bounds_of`` turns into timestamps."""
         if isinstance(value, date) or value.strip().lower() in DAYS_AGO:
             return value if isinstance(value, date) else str(value.strip().lower())
         try:
@@ -187,7 +187,7 @@ class DayParameter(click.ParamType["str | date"]):
 def bounds_of(day: str | date, now: datetime) -> tuple[str, str]:
     """Return the timestamps at which a local day begins and ends.
 
-    Raises click.UsageError beyond year 9999.
+    Raises click.UsageError if the day ends after the year 9999.
     """
     if isinstance(day, str):
         day = now.astimezone().date() - timedelta(days=DAYS_AGO[day])
@@ -201,7 +201,7 @@ def bounds_of(day: str | date, now: datetime) -> tuple[str, str]:
 SINCE_FORMATS = "yesterday, today, a time ago like 2h, or a day like 2026-11-22"
 
 PastTime = timedelta | datetime | str
-"""A timedelta before now, a timestamp (local time if it has no zone), or a word of ``DAYS_AGO``."""
+"""A timedelta before now, a datetime (in local time unless it has a zone), or a word of ``DAYS_AGO``."""
 
 
 class Since(click.ParamType[PastTime]):
@@ -210,7 +210,7 @@ class Since(click.ParamType[PastTime]):
     name = "since"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> PastTime:
-        """Return the parsed value; ``since_timestamp`` makes a timestamp of it."""
+        """Return the parsed value, which ``since_timestamp`` turns into a timestamp."""
         if not isinstance(value, str):
             return value  # type: ignore[no-any-return]  # it was converted before
         text = value.strip().lower()
@@ -226,9 +226,9 @@ class Since(click.ParamType[PastTime]):
 
 
 def since_timestamp(since: PastTime, now: datetime, option: str = "--since") -> str:
-    """Return a timestamp; days begin at local midnight.
+    """Return a time in the past as a timestamp; a day begins at local midnight.
 
-    Raises click.UsageError if it is before year 1.
+    Raises click.UsageError if the time is before the year 1.
     """
     try:
         if isinstance(since, timedelta):
@@ -242,7 +242,7 @@ def since_timestamp(since: PastTime, now: datetime, option: str = "--since") -> 
 
 
 def since_option(what: str, name: str = "since", **more: Any) -> Callable[[F], F]:
-    """Return the option --since; ``what`` is the beginning of its help: ``Only runs that began since``."""
+    """Return the option --since; its help begins with ``what``, such as ``Only runs that began since``."""
     return click.option(
         "--since", name, type=Since(), metavar="WHEN", help=f"{what} then: {SINCE_FORMATS}.", **more
     )

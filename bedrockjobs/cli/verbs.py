@@ -1,6 +1,6 @@
 """CLI commands derived from the command classes of the protocol.
 
-``takes`` adds arguments and options for fields; their types, metavars and help follow from the fields.
+``takes`` adds arguments and options for fields, from which their types, metavars and help follow.
 ``typed_command`` builds the command from the typed values. ``act`` and ``listing`` make whole CLI commands
 from a class, its fields and a sentence.
 """
@@ -65,10 +65,10 @@ SECTIONS = {
     "Ticks of a schedule": ("catchup", "overlap", "max_late", "jitter", "hosts", "expect", "ping_grace"),
     "Retention and labels": ("keep", "keep_success", "keep_fail", "output_lines", "tags", "traceparent"),
 }
-"""Headings of the help for job options; options of other fields are listed without a heading."""
+"""Headings of the help for job options, each with its fields; options of other fields have no heading."""
 
 FLAGS = {"job_priority": "--priority", "run_id": "--run"}
-"""Options that are named differently from their fields."""
+"""Options whose names do not follow from their fields, by field."""
 
 PRIORITY = click.Choice([str(priority) for priority in sorted(PRIORITIES)])
 
@@ -85,7 +85,7 @@ DURATIONS = frozenset(
 
 
 class OptionType(NamedTuple):
-    """Parameters of the options whose values have a certain type, and a last sentence for their help."""
+    """Parameters for options whose values have a certain type, and a last sentence for their help."""
 
     attributes: Mapping[str, Any]
     sentence: str = ""
@@ -106,8 +106,8 @@ _SHAPES: tuple[tuple[Any, OptionType], ...] = (
     (Pattern, OptionType({"metavar": "GLOB", "shell_complete": job_names})),
     (Whole, OptionType({"metavar": "NUMBER"})),
 )
-"""The parameters of options by type of value. A field has a type if its last validator is that of the type;
-the first match applies."""
+"""The parameters of options by the type of their values. A field has a type if its last validator is that of
+the type; the first type that matches applies."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
     "argv": {"type": CommandLine(), "metavar": "'PROGRAM ARG...'|JSON"},
@@ -130,11 +130,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "help": f"Who requests it; default: you. At most {WORKER_CHARS_MAX} characters.",
     },
 }
-"""Parameters of the options of single fields, which do not follow from the type of the field."""
+"""Parameters of the options of some fields, which do not follow from the type of the field."""
 
 
 class CommandParameter(NamedTuple):
-    """A field, the names of its option or argument, and parameters that override those of its type."""
+    """A field, the names of its option or argument, and parameters that replace those of its type."""
 
     field: str
     names: tuple[str, ...] = ()
@@ -142,24 +142,24 @@ class CommandParameter(NamedTuple):
 
 
 def typed(field: str, *names: str, **attributes: Any) -> CommandParameter:
-    """Return a field with its own names or parameters; a name without dashes makes an argument."""
+    """Return a field with its own names or parameters; a name without dashes makes it an argument."""
     return CommandParameter(field, names, attributes)
 
 
 JOB = typed("job_id", "job_id", metavar="ID|NAME", shell_complete=job_names)
-"""A job by its number or its name."""
+"""An argument that takes a job by its jobID or its name."""
 
 RUN = typed("run_id", help="Refuse if this is no longer the job's current run.")
-"""The option --run: a command is refused if this is no longer the current run of the job."""
+"""The option --run: a command is refused if this run is no longer the current run of the job."""
 
 GLOB = typed("name", "mask", required=False)
-"""An optional argument with a pattern of names."""
+"""An optional argument for a pattern of names."""
 
 
 def takes(
     command_class: type[Parameters], *fields: str | CommandParameter, section: str = MAIN_SECTION
 ) -> Callable[[F], F]:
-    """Add an argument for each of these fields that is required, and an option for each other one."""
+    """Add an argument for each of ``fields`` that is required, and an option for each that is not."""
 
     def add(command: F) -> F:
         for each in reversed(fields):
@@ -188,7 +188,7 @@ def _names(field: str, info: FieldInfo) -> tuple[str, ...]:
 
 @cache
 def _in_options(command_class: type[Parameters]) -> tuple[dict[str, str], re.Pattern[str]]:
-    """Return the options by the names that the protocol's texts use, and a pattern to find these names."""
+    """Return the options by the names that the protocol's texts use, and a pattern to find the names."""
     replacements = {"PingSchedule": "`bedrockjobs ping`", "its nextRun": "its next run"} | {
         wire_name(field): FLAGS.get(field, f"--{field.replace('_', '-')}")
         for field in command_class.model_fields
@@ -198,7 +198,7 @@ def _in_options(command_class: type[Parameters]) -> tuple[dict[str, str], re.Pat
 
 
 def _validator(shape: Any) -> Any:
-    """Return the last validator of a type: a field of this type is recognized by it."""
+    """Return the last validator of a type, by which fields of this type are recognized."""
     return [mark for mark in get_args(shape) if isinstance(mark, (BeforeValidator, AfterValidator))][-1]
 
 
@@ -230,7 +230,7 @@ def _attributes(command_class: type[Parameters], field: str, info: FieldInfo) ->
 
 
 def job_options(command: F) -> F:
-    """Add an option for each field of ``JobOptions``, in sections: needs ``SectionedCommand``."""
+    """Add an option for each field of ``JobOptions``, in sections; the command must be a SectionedCommand."""
     listed = {field for fields in SECTIONS.values() for field in fields}
     sections = {
         **SECTIONS,
@@ -242,9 +242,9 @@ def job_options(command: F) -> F:
 
 
 def typed_values(session: Session, command_class: type[Parameters]) -> dict[str, Any]:
-    """Return what was typed for the fields of a class, by wire name; None for what was left out.
+    """Return the values that were typed for the fields of a class, by wire name; None if left out.
 
-    A time from now becomes a timestamp by the server's clock; the name of a job becomes its jobID.
+    A time from now becomes a timestamp by the server's clock, and the name of a job its jobID.
     """
     context = click.get_current_context()
     parameters: dict[str, Any] = {}
@@ -276,7 +276,7 @@ def typed_command(session: Session, command_class: type[C], **more: Any) -> C:
 
 # Default number of records in a list.
 def limit_option(what: str, default: int = 100) -> Callable[[F], F]:
-    """Return --limit for a list of ``what``."""
+    """Return the option --limit for a list of ``what``."""
     return click.option(
         "--limit",
         type=WholeNumber(min=1),
@@ -299,9 +299,10 @@ def act(
 ) -> click.Command:
     """Add a CLI command that sends a command and prints a sentence about it.
 
-    ``sentence`` contains names of arguments and of the reply's members in braces. Output forms other than the
-    table have the arguments and ``outcome``, or without ``outcome`` the reply. ``text`` is the help; default:
-    the docstring of the class. ``needs`` is the error message if all options are left out.
+    ``sentence`` may contain names of arguments and of members of the reply in braces. Output forms other than
+    the table have the arguments and ``outcome``; if ``outcome`` is empty, they have the reply. ``text`` is
+    the help, by default the docstring of the class. ``needs`` is the error message if all options are left
+    out; if it is empty, they may be left out.
     """
 
     @group.command(name, help=text or cleandoc(command_class.__doc__ or ""))
@@ -341,9 +342,9 @@ def listing(
 ) -> click.Command:
     """Add ``list`` to a group: the rows of a command's reply as a table or as JSON.
 
-    With ``what``, the plural of the listed things, it has --limit; without it all pages are read. ``none`` is
-    the message for an empty list, ``none_at_all`` the one if no filter was given. ``row`` converts a record
-    to a table row.
+    ``what`` is the plural of the listed things, for the option --limit; if it is empty, there is no such
+    option, and all pages are read. ``none`` is the message for an empty list, and ``none_at_all`` the message
+    if no filter was given. ``row`` converts a record to a table row.
     """
 
     limited: Callable[[Any], Any] = limit_option(what) if what else lambda command: command
@@ -368,7 +369,7 @@ def listing(
 
 
 def rows(session: Session, command_class: type[Command[Any]], parameters: Mapping[str, Any]) -> list[Record]:
-    """Return all rows of a list, page by page if the server gives pages."""
+    """Return all rows of a list, page by page if the reply is paged."""
     paging = command_class.paging
     if paging is None:
         return session.rows(command_class, parameters)
@@ -382,5 +383,5 @@ def rows(session: Session, command_class: type[Command[Any]], parameters: Mappin
 
 
 def option_text(key: str, value: object) -> object:
-    """Return the value of a job option for people: a duration as ``10m``, others unchanged."""
+    """Return the value of a job option for people: a duration as ``10m``, any other value unchanged."""
     return duration_text(float(str(value))) if key in DURATIONS else value

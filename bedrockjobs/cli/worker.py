@@ -28,7 +28,7 @@ LIST_COLUMNS = ("name", "status", "runs", "slots", "host", "pid", "names", "hear
 NONE = "No workers: `bedrock-worker --name NAME -- COMMAND` starts one."
 
 POLL_S = 1.0
-"""Seconds between two requests while a worker drains."""
+"""Seconds between two requests while the command waits for a worker to drain."""
 
 _drained = takes(DrainWorker, typed("worker", "name", metavar="NAME", shell_complete=worker_names), "undo")
 
@@ -45,7 +45,7 @@ def worker() -> None:
 
 
 def workers(session: Session, name: str | None = None) -> list[Record]:
-    """Return the live workers by name: all of them, or only the one with this name."""
+    """Return the live workers by name: all workers, or only the worker with this name."""
     records: list[Record] = []
     while True:
         after = text_of(records[-1], "name") if records else ""
@@ -151,7 +151,7 @@ def _until_drained(session: Session, name: str, timeout: float | None) -> str:
 
 @contextmanager
 def _progress(name: str) -> Iterator[Callable[[int], None]]:
-    """Show how many runs of the worker are left: a bar on a terminal, else a line for each change."""
+    """Show how many runs of a worker are left: a bar on a terminal, or else a line for each change."""
     if not sys.stderr.isatty():
         last: list[int] = []
 

@@ -13,6 +13,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.base.wire import wire_name
+from bedrockjobs.cli.apply import text_file
 from bedrockjobs.cli.groups import STATES_ALSO, SubcommandGroup, WordChoice
 from bedrockjobs.cli.output import (
     Record,
@@ -25,7 +26,6 @@ from bedrockjobs.cli.output import (
     write_wrapped,
 )
 from bedrockjobs.cli.session import Session, server_options
-from bedrockjobs.cli.values import read_source
 from bedrockjobs.cli.verbs import GLOB, act, listing, takes, typed, typed_values
 from bedrockjobs.commands import (
     CancelWorkflow,
@@ -36,13 +36,13 @@ from bedrockjobs.commands import (
     WorkflowJob,
 )
 from bedrockjobs.commands.workflows import WORKFLOW_STATES
-from bedrockjobs.definitions import FORMATS, BadDefinitions, Format, document_of, format_of
+from bedrockjobs.definitions import FORMATS, Format, document_of
 from bedrockjobs.job.layers import ENDED_STATES, layers
 
 SHOW_COLUMNS = ("step", "ref", "state", "jobID", "name", "started", "took", "reason")
 
 REFS_SHOWN = 3
-"""Maximum number of jobs that a row names of those that its job waits for; further ones are counted."""
+"""Maximum number of jobs that a row names as the jobs it waits for; further jobs are only counted."""
 
 _STATES_ALSO = {word: state for word, state in STATES_ALSO.items() if state in WORKFLOW_STATES}
 
@@ -83,25 +83,20 @@ def create(session: Session, /, file: str, form: Format | None, **_: Any) -> Non
 
 def _read(file: str, form: Format | None) -> dict[str, Any]:
     """Return the parameters in a file; raises click.UsageError."""
-    chosen = form or format_of(file)
-    if chosen is None:
-        raise click.UsageError(
-            f"--format: {file!r} expected a name that ends with .toml, .yaml or .json, or this option"
-        )
-    label = "stdin" if file == "-" else file
     try:
-        document = document_of(read_source(file), chosen, label)
-    except (ValueError, BadDefinitions) as error:
+        source = text_file(file, form)
+        document = document_of(*source)
+    except ValueError as error:
         raise click.UsageError(str(error)) from None
     jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list):
-        raise click.UsageError(f"{label}: expected a name and a list of jobs")
+        raise click.UsageError(f"{source.label}: expected a name and a list of jobs")
     jobs = [_spelled(job, WorkflowJob.model_fields) if isinstance(job, dict) else job for job in jobs]
     return {**_spelled(document, CreateWorkflow.model_fields), "jobs": jsontext.dump(jobs)}
 
 
 def _spelled(values: dict[str, Any], fields: Any) -> dict[str, Any]:
-    """Return values of a file by wire name: the file may also use the names of the Python client."""
+    """Return the values of a file by wire name; the file may also use the names of the Python client."""
     return {wire_name(key) if key in fields else key: value for key, value in values.items()}
 
 
@@ -160,7 +155,7 @@ def show(session: Session, /, **_: Any) -> None:
 
 
 def _whole(session: Session) -> tuple[dict[str, Any], list[Record]]:
-    """Return a workflow and all its jobs, read page by page."""
+    """Return a workflow and all its jobs, reading page by page."""
     parameters = typed_values(session, QueryWorkflow)
     limit = QueryWorkflow.model_fields["limit"].default
     jobs: list[Record] = []
@@ -174,7 +169,7 @@ def _whole(session: Session) -> tuple[dict[str, Any], list[Record]]:
 
 
 def _sentences(head: Record, jobs: Sequence[Record]) -> list[str]:
-    """Return a sentence on the progress of a workflow and, if it failed, one with the command to go on."""
+    """Return sentences about the progress of a workflow and, if it failed, the command to go on."""
     number, state = text_of(head, "workflowID"), text_of(head, "state")
     done = sum(text_of(job, "state") in ENDED_STATES for job in jobs)
     failed = sum(text_of(job, "state") == "FAILED" for job in jobs)
@@ -189,7 +184,7 @@ def _sentences(head: Record, jobs: Sequence[Record]) -> list[str]:
 
 
 def _rows(jobs: Sequence[Record], now: str) -> list[Record]:
-    """Return the rows of the jobs by layer, the jobs that wait for none first; in a layer by creation."""
+    """Return the rows of the jobs by layer, first the jobs that wait for none; within a layer by creation."""
     after = {text_of(job, "ref"): list(jsontext.parse(job["after"])) for job in jobs}
     open_refs = {text_of(job, "ref") for job in jobs if text_of(job, "state") not in ENDED_STATES}
     layer = layers(after)

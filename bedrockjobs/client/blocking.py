@@ -32,9 +32,6 @@ from bedrockjobs.client.base import BaseClient, Connect, SendRequest, Steps
 from bedrockjobs.client.exchange import AnswerReader, Response
 from bedrockjobs.commands import Command, Reply, RunReply
 
-READ_BYTES = 262_144
-"""Maximum bytes of one read from the socket; most answers fit."""
-
 R = TypeVar("R", bound=Reply)
 V = TypeVar("V")
 
@@ -78,7 +75,7 @@ class _BlockingConnection:
         if remaining_s <= 0:
             raise TimeoutError
         self._socket.settimeout(remaining_s)
-        data = self._socket.recv(READ_BYTES)
+        data = self._socket.recv(262_144)  # most answers fit
         if not data:
             raise ConnectionResetError("the connection was closed")
         return data

@@ -31,10 +31,6 @@ from bedrockjobs.schedule.cron.zones import find_zone
 
 FirstDay = Literal["monday", "sunday"]
 
-LEASE_S = 45
-"""Seconds without a heartbeat after which Cronken considers a run frozen. A job with a shorter ``ttl`` gets
-the default lease of bedrockjobs, which is as long."""
-
 _CRONSTRING = ("minute", "hour", "day", "month", "day_of_week")
 _MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -198,7 +194,8 @@ def _with_command(schedule: ImportedSchedule, job: Mapping[str, Any]) -> Importe
     options: dict[str, Any] = {"cmd": command}
     if isinstance(lock, str) and lock:
         options["lock"] = lock
-    if ttl > LEASE_S:
+    # Cronken considers a run frozen after 45 s without a heartbeat, which is the default lease here too.
+    if ttl > 45:
         options["lease"] = ttl
     schedule = schedule._replace(options=options)
     if not lock:  # without a lock, every server of Cronken runs it

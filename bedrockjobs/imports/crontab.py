@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -18,6 +17,7 @@ from typing import Any, Literal
 from bedrockjobs.base.config import CRONTAB_VARIABLES_CHARS_MAX
 from bedrockjobs.imports import gorhill
 from bedrockjobs.imports.imported import (
+    MACROS,
     READ_MAX,
     ImportedSchedule,
     NoExpression,
@@ -37,9 +37,6 @@ from bedrockjobs.schedule.cron.plan import EVERY_DAY, EVERY_YEAR, YEAR_MIN, DayF
 from bedrockjobs.schedule.cron.zones import find_zone
 
 Cron = Literal["debian", "cronie", "supercronic"]
-
-MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-"""Macros that both Debian's cron and cronie support, in lower case."""
 
 NAMES: dict[Cron, str] = {"debian": "Debian's cron", "cronie": "cronie", "supercronic": "supercronic"}
 
@@ -320,9 +317,10 @@ def _schedule(expression: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
     minute, hour, month_day, month, week_day = (
         _values(kind, text, by, notes) for kind, text in zip(_FIELDS, words, strict=True)
     )
-    one = DayField(_bits(month_day), every=len(month_day) == 31)
+    one = DayField(gorhill.bits_of(month_day), every=len(month_day) == 31)
     other = DayField(
-        weekdays=_bits((day - 1) % 7 for day in week_day), every={day % 7 for day in week_day} == _WEEK
+        weekdays=gorhill.bits_of((day - 1) % 7 for day in week_day),
+        every={day % 7 for day in week_day} == _WEEK,
     )
     either = not (words[2].startswith("*") or words[4].startswith("*"))
     if either and bool(month_day) != bool(week_day):  # an empty day field leaves the choice to the other
@@ -330,7 +328,9 @@ def _schedule(expression: str, by: Cron) -> tuple[Schedule, tuple[str, ...]]:
     else:
         days = DayRule(one, other, either)
     wild = words[0].startswith("*") or words[1].startswith("*")
-    schedule = Schedule(1, _bits(minute), _bits(hour), days, _bits(month), EVERY_YEAR, wild)
+    schedule = Schedule(
+        1, gorhill.bits_of(minute), gorhill.bits_of(hour), days, gorhill.bits_of(month), EVERY_YEAR, wild
+    )
     ever = minute and hour and month and schedule.first_from(datetime(YEAR_MIN, 1, 1))
     if not ever:
         why = f" ({'; '.join(notes)})" if notes else ""
@@ -397,10 +397,6 @@ def _number(kind: CronField, text: str, term: str) -> int:
 def _expected(kind: CronField) -> str:
     names = " or the first three letters of a name" if kind.names else ""
     return f"*, numbers in {kind.range}{names}, and ranges of them"
-
-
-def _bits(values: Iterable[int]) -> int:
-    return sum(1 << value for value in frozenset(values))
 
 
 # --- supercronic -------------------------------------------------------------------------------------------

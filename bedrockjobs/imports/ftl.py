@@ -17,6 +17,7 @@ from bedrockjobs.base.config import IMPORT_TOKENS_MAX
 from bedrockjobs.imports import gorhill
 from bedrockjobs.imports.imported import (
     PLACES_SHOWN_MAX,
+    WEEKDAYS,
     ImportedSchedule,
     Unreadable,
     check_count,
@@ -839,13 +840,9 @@ FORMS = "five to seven fields of numbers, * , - and /, a duration such as 30s, o
 CHECKED_FROM = datetime(2020, 1, 1)
 """The date after which an expression must have a tick; FTL refuses it otherwise."""
 
-YEAR_MIN = 1_000
-"""Minimum number in a sixth field that FTL interprets as a year."""
-
 _FTL_PIECE = re.compile(
     r"\s+|(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[*,/-])", re.ASCII
 )
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _UNITS = {"s": "*/{} * * * * * *", "m": "0 */{} * * * * *", "h": "0 0 */{} * * * *"}
 
 
@@ -901,8 +898,8 @@ def _seven(expression: str, pieces: list[tuple[str, str]]) -> list[str]:
     if kinds == ["number", "word"] and words[1] in _UNITS and words[0].isdigit() and len(words[0]) < 10:
         count = int(words[0])
         return (_UNITS[words[1]].format(count) if count else "0 0 0 * * * *").split()
-    if kinds == ["word"] and words[0].lower() in _WEEKDAYS:
-        return ["0", "0", "0", "*", "*", str(_WEEKDAYS.index(words[0].lower())), "*"]
+    if kinds == ["word"] and words[0].lower() in WEEKDAYS:
+        return ["0", "0", "0", "*", "*", str(WEEKDAYS.index(words[0].lower())), "*"]
     fields = _Fields(expression, pieces).largest_numbers()
     if not 5 <= len(fields) <= 7:
         raise cron.BadSchedule("expression", expression, f"5 to 7 fields, not {len(fields)}: {FORMS}")
@@ -911,7 +908,8 @@ def _seven(expression: str, pieces: list[tuple[str, str]]) -> list[str]:
     texts = [text for text, _ in fields]
     if len(fields) == 5:
         return ["0", *texts, "*"]
-    return ["0", *texts] if fields[5][1] >= YEAR_MIN else [*texts, "*"]
+    # FTL reads a sixth field with a number of at least four digits as the year.
+    return ["0", *texts] if fields[5][1] >= 1_000 else [*texts, "*"]
 
 
 class _Fields:

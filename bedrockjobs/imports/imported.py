@@ -26,6 +26,12 @@ from bedrockjobs.schedule.cron.plan import (
 )
 from bedrockjobs.schedule.cron.zones import find_zone, next_moment
 
+MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+"""Macros that Debian's cron, cronie, Kubernetes and Fugit support, in lower case."""
+
+WEEKDAYS = tuple(name[:3] for name in WEEKDAY_NAMES)
+"""The first three letters of the weekdays, in lower case, from Sunday on."""
+
 # Locations in a text.
 
 
@@ -41,9 +47,6 @@ class Position(NamedTuple):
 
 NAME_MAX = 60
 """Maximum characters of a derived name."""
-
-WORDS_MAX = 3
-"""Maximum number of words in a derived name: a program and its subcommands, as in ``restic-backup``."""
 
 WRAPPERS = frozenset(
     {
@@ -124,7 +127,7 @@ def _named(words: list[str]) -> str:
         script = next((word for word in words[1:] if not word.startswith("-")), words[0])
         words = words[words.index(script) :]
     parts = [_SUFFIX.sub("", _base(words[0]))]
-    for word in words[1:WORDS_MAX]:
+    for word in words[1:3]:  # a program and its subcommands, as in ``restic-backup``
         if not _TASK.fullmatch(word) or _REDIRECTION.match(word):
             break
         parts.append(word)
@@ -143,12 +146,11 @@ READ_MAX = 1_024
 """Maximum number of parsed expressions in the cache. Expressions repeat in a large file, and parsing one
 takes almost a millisecond."""
 
-_EVERY_WEEKDAY = 0x7F
 _WEEKS_OF_MONTH = [sum(1 << day for day in range(7 * n + 1, min(7 * n + 8, 32))) for n in range(5)]
 """Sets of days as bits (1-7, 8-14, ...), on which the first, second, ... occurrence of a weekday in a month
 falls."""
 
-_NAMES = [name[:3].upper() for name in (*WEEKDAY_NAMES[1:], WEEKDAY_NAMES[0])]
+_NAMES = [name.upper() for name in (*WEEKDAYS[1:], WEEKDAYS[0])]
 
 _MONTHS = list(
     {monthrange(year, month): (year, month) for year in range(1970, 1998) for month in range(1, 13)}.values()
@@ -248,7 +250,7 @@ def _days(rule: DayRule) -> tuple[str, str]:
 
 
 def _open(field: DayField) -> bool:
-    return field.every or field.days == EVERY_DAY or field.weekdays == _EVERY_WEEKDAY
+    return field.every or field.days == EVERY_DAY or field.weekdays == 0x7F
 
 
 def _union(one: DayField, other: DayField) -> DayField:

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.imports import yaml_items
 from bedrockjobs.imports.gorhill import Reading, bits_of, written
-from bedrockjobs.imports.imported import ImportedSchedule, Refused, Unreadable, check_count, check_size, once
+from bedrockjobs.imports.imported import (
+    MACROS,
+    ImportedSchedule,
+    Refused,
+    Unreadable,
+    check_count,
+    check_size,
+    once,
+)
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.expression import (
     HOUR,
@@ -27,7 +35,6 @@ from bedrockjobs.schedule.cron.expression import (
 from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule
 from bedrockjobs.schedule.cron.zones import find_zone
 
-MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 RETRIES = 6
 """The number of retries of a Job whose manifest does not set ``backoffLimit``."""
 
@@ -224,7 +231,8 @@ def reading_of(text: str) -> Reading:
         return Reading(cron.parse(words[0]), words[0])
     if len(words) != len(_FIELDS):
         raise cron.BadSchedule("schedule", text, f"five fields, or one of {', '.join(MACROS)}")
-    read = [_field(*each) for each in zip(_FIELDS, _HIGHEST, words, strict=True)]
+    highest = (59, 23, 31, 12, 6)  # a week ends with Saturday
+    read = [_field(*each) for each in zip(_FIELDS, highest, words, strict=True)]
     minutes, hours, month_days, months, week_days = read
     schedule = Schedule(
         1,
@@ -246,10 +254,6 @@ def reading_of(text: str) -> Reading:
 
 
 _FIELDS = (MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY)
-_HIGHEST = (59, 23, 31, 12, 6)
-"""The highest value of each field; a week ends with Saturday."""
-_NAME_CHARS = 3
-"""Number of characters of a name, such as ``mon``."""
 _WHOLE = re.compile(r"\+?0*([0-9]{1,18})", re.ASCII)
 
 
@@ -282,7 +286,7 @@ def _field(field: CronField, high: int, text: str) -> _Field:
 
 
 def _number(field: CronField, text: str, term: str) -> int:
-    named = field.names.get(text.lower()) if len(text) == _NAME_CHARS else None
+    named = field.names.get(text.lower()) if len(text) == 3 else None
     return _whole(field, text, term) if named is None else named
 
 

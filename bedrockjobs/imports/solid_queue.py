@@ -13,7 +13,14 @@ from typing import Any
 
 from bedrockjobs.base.jsontext import whole_number
 from bedrockjobs.imports import yaml_items
-from bedrockjobs.imports.imported import ImportedSchedule, Unreadable, check_count, check_size
+from bedrockjobs.imports.imported import (
+    MACROS,
+    WEEKDAYS,
+    ImportedSchedule,
+    Unreadable,
+    check_count,
+    check_size,
+)
 from bedrockjobs.imports.yaml_items import Located
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.zones import find_zone
@@ -22,8 +29,6 @@ RUNNER = ("bin/rails", "runner")
 TASK_KEYS = frozenset({"class", "command", "schedule"})
 """Keys of a task: a mapping with one of these keys is a task, and not the tasks of an environment."""
 
-MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 EVERY = {
     "second": "* * * * * *",
     "minute": "* * * * *",

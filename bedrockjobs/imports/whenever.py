@@ -16,6 +16,7 @@ from itertools import islice
 from bedrockjobs.base.jsontext import NumberTooLong, whole_number
 from bedrockjobs.imports import crontab
 from bedrockjobs.imports.imported import (
+    WEEKDAYS,
     ImportedSchedule,
     NoExpression,
     Refused,
@@ -43,7 +44,6 @@ SHORTCUTS = {
     ":hour": "@hourly",
     ":hourly": "@hourly",
 }
-WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 UNIT_MINUTES = {"minute": 1, "hour": 60, "day": 1440, "week": 10080}
 MONTHS_MAX = 11
 

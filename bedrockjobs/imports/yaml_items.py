@@ -21,9 +21,6 @@ from bedrockjobs.imports.imported import Position, shortened
 
 T = TypeVar("T")
 
-KEY_CHARS_MAX = 1_024
-"""Maximum characters of a key without ``?``, as the YAML specification sets it."""
-
 NOT_IN_JSON = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("binary", "omap", "pairs", "set"))
 """Tags that the library would convert to types that JSON does not have."""
 
@@ -170,7 +167,8 @@ class _DepthLimitedScanner(scanner.Scanner):
     def stale_possible_simple_keys(self) -> None:
         """Drop candidates for keys that have expired; if the outermost has not expired, no candidate has."""
         for key in self.possible_simple_keys.values():
-            if key.line != self.reader.line or self.reader.index - key.index > KEY_CHARS_MAX:
+            # YAML limits a key without ``?`` to one line and 1,024 characters.
+            if key.line != self.reader.line or self.reader.index - key.index > 1_024:
                 super().stale_possible_simple_keys()
             return
 

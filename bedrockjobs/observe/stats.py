@@ -30,28 +30,9 @@ from bedrockjobs.engine.events import (
 # Updated by events after their commit: a few additions, without locks or reading the clock.
 
 
-COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Bucket bounds in seconds of the duration of a commit, which is half a millisecond on a good disk and
-seconds on a failing one."""
-
-BATCH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000)
-"""Bucket bounds of the number of commands per commit; ``batch_max`` is 1,000 by default."""
-
-WAIT_S = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400)
-"""Bucket bounds in seconds of the wait of a job, from the time it is due to the start of its run."""
-
-RUN_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
-"""Bucket bounds in seconds of the duration of a run."""
-
-LATE_S = (0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
-"""Bucket bounds in seconds of the delay of a run after its tick."""
-
 SPAN_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000, 3_600, 10_800, 36_000)
 """Bucket bounds in seconds of the waits and durations that are counted by name: two bounds for each power of
 ten, so that a percentile can be estimated."""
-
-LOOP_LATE_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-"""Bucket bounds in seconds of delays of the event loop, which should stay below a tenth of a second."""
 
 UNKNOWN = "unknown"
 """The activity of a stall that ended before the loop's stack was sampled."""
@@ -85,13 +66,18 @@ class Measurements:
     """The measurements of one server; lives in the event loop."""
 
     def __init__(self) -> None:
-        self.commit_s = Histogram(COMMIT_S)
-        self.batch = Histogram(BATCH)
-        self.wait_s = Histogram(WAIT_S)
-        self.run_s = Histogram(RUN_S)
-        self.late_s = Histogram(LATE_S)
-        self.loop_late_s = Histogram(LOOP_LATE_S)
-        """Delays of the event loop in seconds."""
+        self.commit_s = Histogram((0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0))
+        """Durations of commits in seconds: half a millisecond on a good disk, seconds on a failing one."""
+        self.batch = Histogram((1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000))
+        """Numbers of commands per commit; the setting ``batch_max`` is 1,000 by default."""
+        self.wait_s = Histogram((0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400))
+        """Waits of jobs in seconds, from the time at which a job is due to the start of its run."""
+        self.run_s = Histogram((0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400))
+        """Durations of runs in seconds."""
+        self.late_s = Histogram((0, 1, 2, 5, 10, 30, 60, 300, 900, 3_600))
+        """Delays in seconds from a tick to the start of its run."""
+        self.loop_late_s = Histogram((0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0))
+        """Delays of the event loop in seconds, which should stay below a tenth of a second."""
         self.stalls_s: dict[str, float] = {UNKNOWN: 0.0}
         """Seconds of the longest stall of each activity."""
         self.runs_started: Counter[str] = Counter()

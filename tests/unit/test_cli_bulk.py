@@ -10,7 +10,7 @@ import click
 import pytest
 from cli_fake import FakeServer, run, sent
 
-from bedrockjobs.base.config import GRACE_S_DEFAULT, JOBS_PER_GET_MAX
+from bedrockjobs.base.config import GRACE_S_DEFAULT, JOBS_PER_GET_MAX, WHOLE_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import bulk, job
 from bedrockjobs.cli.values import Since, since_timestamp
@@ -193,7 +193,7 @@ def test_cancel_waits_for_the_run_and_says_how_it_ended(fake: FakeServer) -> Non
     assert result.stderr == "Stopping run 3 of job 7: it gets SIGTERM, and SIGKILL after 5s.\n"
     assert result.stdout == "Run 3 ended after 0s: terminated. Job 7 is deleted.\n"
     [asked] = sent(fake, "ReadOutput")
-    assert (asked["runID"], asked["after"]) == (3, job.AFTER_LAST_LINE)
+    assert (asked["runID"], asked["after"]) == (3, WHOLE_MAX)
     assert 20_000 < asked["timeout"] <= (5 + job.MARGIN_S) * 1000
 
 

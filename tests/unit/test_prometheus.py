@@ -17,7 +17,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.events import DrainsChanged, Listeners, RunOpened, TicksEntered
 from bedrockjobs.observe import prometheus as module
 from bedrockjobs.observe.prometheus import OTHER
-from bedrockjobs.observe.stats import BATCH, Histogram
+from bedrockjobs.observe.stats import Histogram, Measurements
 from bedrockjobs.store import schema, statements
 from bedrockjobs.store.peers import ServerRow
 from bedrockjobs.views import queues
@@ -288,4 +288,4 @@ def test_a_histogram_counts_a_value_at_its_bound_and_beyond_the_last() -> None:
 
 
 def test_a_batch_of_the_largest_size_has_a_bound() -> None:
-    assert Settings.model_fields["batch_max"].default in BATCH
+    assert Settings.model_fields["batch_max"].default in Measurements().batch.bounds
