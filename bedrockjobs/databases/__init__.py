@@ -1,6 +1,6 @@
-"""The database of a server: opened at its start, released at its end.
+"""The database of a server: opened when the server starts, released when it ends.
 
-This package chooses the engine. The server uses a ``Database``, its engine and its reader.
+This package chooses the engine. The server uses a ``Database``, and the engine and the reader that it opens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 EXIT_OK, EXIT_FAILURE, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_DISK, EXIT_CONFIG = 0, 1, 2, 69, 74, 78
-"""Exit statuses of a server; those from 69 follow ``sysexits.h``."""
+"""Exit statuses of a server; 69 and above follow ``sysexits.h``."""
 
 
 class StartError(RuntimeError):
@@ -42,7 +42,7 @@ OnWait = Callable[[str, StoreError | Unavailable], Awaitable[object]]
 
 
 async def no_wait(sentence: str, error: StoreError | Unavailable) -> None:
-    """Do nothing; the default of ``on_wait``, which is called while a start waits."""
+    """Do nothing: the default of ``on_wait``, which is called while a start waits."""
 
 
 class Passing(NamedTuple):
@@ -64,12 +64,12 @@ class WaitingStart(ABC):
 
     @abstractmethod
     def passing(self, error: Exception) -> Passing | None:
-        """Return the error if it may pass by itself, or None; raises StartError for a known lasting one."""
+        """Return the error if it may pass by itself, or None; raises StartError if it is known to last."""
 
     async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat an attempt until the database can be used, without a limit.
+        """Repeat ``attempt`` until the database can be used, without a limit; return its result.
 
-        Raises StartError, or the error of ``attempt``, if it does not pass by itself.
+        Raises StartError, or the error of ``attempt``, if the error does not pass by itself.
         """
         pause_s = DATABASE_RETRY_S
         while True:
@@ -121,9 +121,9 @@ class Database(Protocol):
         """Open the database; raises StartError. ``on_failure`` is called if it becomes unusable."""
 
     async def when_there(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Attempt something until the database can be used, if waiting may help; return its result.
+        """Repeat ``attempt`` until the database can be used, if waiting may help; return its result.
 
-        Raises StartError.
+        Raises StartError, or the error of ``attempt``.
         """
 
     async def join(

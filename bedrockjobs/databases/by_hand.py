@@ -17,7 +17,7 @@ from bedrockjobs.store.base import Unit
 from bedrockjobs.store.offline import unit_of
 
 ADDRESS = "database"
-"""The address of such a change in the audit log."""
+"""The client address that the audit log shows for these commands."""
 
 _CALLER = Principal(Permission("", "admin"), ADDRESS)
 

@@ -48,24 +48,19 @@ from bedrockjobs.store.transfer import TransferError, copy_before_migration, old
 
 log = logging.getLogger(__name__)
 
-CHECK_S_MAX = 3_600
-"""Maximum seconds for the check of a database at the start, as requested from systemd: enough for a terabyte
-on a good disk."""
-
 FULL_TOO = ("SQLITE_IOERR", "SQLITE_CANTOPEN")
-"""Prefixes of the names of SQLite errors that also occur if the disk is too full for its shared memory or a
-new file."""
-
-FULL_BYTES = 1024**2
-"""Number of free bytes below which an error in ``FULL_TOO`` means a full disk."""
+"""Prefixes of the names of SQLite errors that also occur if the disk is too full for a new file or for
+SQLite's shared memory. If less than a MiB is free, they mean a full disk."""
 
 WAITED_FOR: dict[type[StoreError] | type[None], str] = {
     StoreBusy: "another process keeps it locked",
     StoreFull: "the disk is full",
 }
-"""Errors that a start waits out, and their words in messages."""
+"""Errors that may pass, for which a start waits, with the words that describe them in messages."""
 
-EXTEND = f"EXTEND_TIMEOUT_USEC={CHECK_S_MAX * 1_000_000}"
+EXTEND = f"EXTEND_TIMEOUT_USEC={3_600 * 1_000_000}"
+"""Asks systemd for an hour for the check or the copy of a database at the start: enough for a terabyte on a
+good disk."""
 
 
 def usable_path(settings: Settings) -> Path:
@@ -128,7 +123,7 @@ class FileDatabase(WaitingStart):
         return Opened(engine, SQLiteReader(self._path, self._settings, on_failure))
 
     async def _opened(self) -> SQLiteEngine:
-        """Open the file; the first attempt may wait for another process, later ones leave the loop free."""
+        """Open the file; the first attempt may wait for another process, later attempts do not."""
         wait_s = 0.0 if self.waits else None
         engine = SQLiteEngine(self._path, self._settings, self.clock, wait_s=wait_s)
         try:
@@ -204,7 +199,7 @@ class FileDatabase(WaitingStart):
             return StoreFull(str(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
         fault = fault_of(error)
         name = getattr(error, "sqlite_errorname", "")
-        if name.startswith(FULL_TOO) and shutil.disk_usage(self._path.parent).free < FULL_BYTES:
+        if name.startswith(FULL_TOO) and shutil.disk_usage(self._path.parent).free < 1024**2:
             return StoreFull(str(fault))
         return fault
 

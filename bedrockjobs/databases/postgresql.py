@@ -65,7 +65,7 @@ class PostgreSQLDatabase(WaitingStart):
         return await waited_for(lambda: PostgreSQLEngine(url, self.clock, name=schema, terms=terms))
 
     def passing(self, error: Exception) -> Passing | None:
-        """Return an error of the database that may pass by itself; raises StartError for a lasting one."""
+        """Return an error of the database if it may pass by itself; raises StartError if it will last."""
         if not isinstance(error, SchemaError | StoreError):
             return None
         fault = start_fault(error)
@@ -74,7 +74,7 @@ class PostgreSQLDatabase(WaitingStart):
         return Passing(fault.sentence, error)
 
     def _confirmed(self) -> str:
-        """Return the last stored heartbeat of this server; empty before the first."""
+        """Return the last stored heartbeat of this server; empty before the first one."""
         return "" if self._peers is None else self._peers.confirmed
 
     async def join(
@@ -143,4 +143,4 @@ class PostgreSQLDatabase(WaitingStart):
             await self._cluster.leave_cluster()
 
     def release(self) -> None:
-        """Do nothing: the connections are closed by their owners."""
+        """Do nothing: engine, reader and cluster member close their connections."""

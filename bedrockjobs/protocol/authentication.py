@@ -1,7 +1,7 @@
 """Authentication of HTTP requests and raw connections: by token, session cookie, proxy header or certificate.
 
-It decides which paths need authentication. Each command class says which role the command needs, and the
-engine and the views apply the scope.
+This module decides which paths need authentication. Each command class says which role its command needs, and
+the engine and the views apply the scope.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ PINGS_BELOW = "/ping/"
 
 _OPEN_BELOW = ("/ui/static/", PINGS_BELOW)
 _FILTERED = frozenset({"/events", "/cronken/events", "/docs", "/openapi.json"})
-"""Paths other than commands whose replies are filtered by scope, or that contain nothing about jobs."""
+"""Paths other than commands whose replies are filtered by scope or contain nothing about jobs."""
 
 _PAGES = "/ui/"
 """Path prefix of the pages, which apply the reader's own scope."""
@@ -210,7 +210,7 @@ def _is_output(path: str) -> bool:
 class ConnectionIdentity:
     """Authentication of one raw connection: by header, by ``Authenticate``, or by certificate.
 
-    Caches the last header and its principal, because most clients repeat it.
+    It caches the last header and its principal, because most clients repeat the header.
     """
 
     __slots__ = ("_access", "_address", "_by_header", "_header", "_principal")

@@ -84,32 +84,32 @@ NO_TLS = b"\x15\x03\x01\x00\x02\x02\x28"
 """Reply of a server without a certificate to TLS: alert 40, handshake_failure."""
 
 HANDSHAKES_MAX = 1_000
-"""Maximum number of concurrent handshakes, which hold some 60 KiB each; one more ends the oldest handshake of
-the network that has the most. A real client completes the handshake in two round trips."""
+"""Maximum number of concurrent handshakes, which hold some 60 KiB each. One more handshake ends the oldest
+one of the network that has the most handshakes. A real client completes the handshake in two round trips."""
 
 HANDSHAKES_TURN_S = 0.005
-"""Maximum seconds that handshakes run before the event loop does other things: a signature takes 0.1 to 1
+"""Maximum seconds that handshakes run before the event loop runs other tasks: a signature takes 0.1 to 1
 ms."""
 
 FAILURES_LOGGED_MAX = 10
 """Maximum number of failed handshakes logged per ``FAILURES_EVERY_S``, because port scanners cause many."""
 
 FAILURES_EVERY_S = 60.0
-"""Seconds after which failed handshakes are logged again, with the number of those that were not logged."""
+"""Seconds after which failed handshakes are logged again, with the number of failures that were not."""
 
 
 class TLSSniffer:
     """Starts TLS on connections that ask for it, and refuses plain ones from other machines."""
 
     def __init__(self, context: ssl.SSLContext, connections: Connections) -> None:
-        """Use ``context`` for new handshakes. If it is replaced later, open connections keep the old one."""
+        """Use ``context`` for new handshakes; open connections keep their context if it is replaced."""
         self.context = context
         self._connections = connections
         self._under_way: dict[Handshake, None] = {}
         self._of: Counter[str] = Counter()
         """The number of handshakes per network."""
         self._steps: FairQueue[Callable[[], object]] = FairQueue()
-        """Steps of handshakes that are due; networks take turns."""
+        """Steps of handshakes that wait for the turn of their network."""
         self._taking_steps = False
         self._logged = self._suppressed = 0
         self._log_again_at = 0.0
@@ -363,7 +363,7 @@ class RawConnection(asyncio.Protocol):
         self._connections.expect(self, self._connections.settings.write_s)
 
     def resume_writing(self) -> None:
-        """Continue: everything written so far has been sent."""
+        """Continue with later requests: everything written so far has been sent."""
         self._unread = 0
         self._pipeline.resume()
         self._connections.expect_nothing(self)

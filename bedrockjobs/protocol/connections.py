@@ -33,7 +33,7 @@ from bedrockjobs.service import Service
 #
 # Small amounts per connection are not counted. If the budget is used up, connections with unread replies are
 # closed, largest first; if that does not free enough, the new request is refused. If clients need tokens,
-# each token has a share; all clients that have not sent a token yet have one share together.
+# each token has a share, and all clients that have not sent a token yet have one share together.
 
 
 def full() -> Unavailable:
@@ -94,7 +94,7 @@ class MemoryBudget:
             self._add(-size, token)
 
     def hold(self, holder: Holder, size: int) -> bool:
-        """Set the bytes a connection holds; return False if they do not fit: then close it."""
+        """Set the bytes that a connection holds; return False if the caller must close the connection."""
         before, token_before = self._held.get(holder, (0, ""))
         if size <= CONNECTION_BYTES_FREE:
             size = 0
@@ -177,7 +177,7 @@ SWEEP_S = 0.5
 """Seconds between sweeps: a slow client is closed at most this late."""
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1", ""})
-"""Addresses exempt from the limits per address; the empty one is the unix socket."""
+"""Addresses exempt from the limits per address; an empty address is the unix socket."""
 
 
 NEVER = float("inf")
@@ -255,7 +255,7 @@ class Connections:
         self.open: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
         self._arrivals: dict[str, tuple[float, float]] = {}
-        """Token bucket of new connections per network: tokens left, and when that was computed."""
+        """Per network, how many new connections may still arrive, and when that number was computed."""
         self._shares = TokenShares("Too many connections")
         self._token_of: dict[Connection, str] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -278,7 +278,7 @@ class Connections:
         return left >= 1
 
     def belongs(self, connection: Connection, token: str) -> None:
-        """Record the token of a connection; raises TooMany if it has too many connections already."""
+        """Record the token of a connection; raises TooMany if the token has too many connections already."""
         before = self._token_of.get(connection, "")
         if token == before or connection not in self.open:
             return
@@ -356,8 +356,7 @@ class Connections:
             connection.expire()
         if self.open:
             with suppress(TimeoutError):
-                # How long a stopping server waits until connections that it aborted have ended, which takes
-                # milliseconds
+                # Aborted connections end within milliseconds.
                 await asyncio.wait_for(self._ended.wait(), 1.0)
         if self._sweep is not None:
             self._sweep.cancel()

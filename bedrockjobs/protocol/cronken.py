@@ -236,7 +236,7 @@ class CronkenEvents:
         await asyncio.gather(*(self._do(PauseJobs(name=other, by=_BY)) for other in others))
 
     async def _names(self) -> list[str]:
-        """Return the names of all jobs, or the first of them if they are more than can be paused."""
+        """Return the names of all jobs, or only the first names if there are more than can be paused."""
         names: list[str] = []
         while len(names) <= PAUSES_MAX:
             queues = ListQueues(after=names[-1] if names else "", limit=LIST_MAX)
@@ -346,7 +346,7 @@ class CronkenEvents:
 
 
 def _parameters(schedule: ImportedSchedule) -> dict[str, Any]:
-    """Return parameters for CreateJob; a job created meanwhile under the name stays unchanged."""
+    """Return parameters for CreateJob that leave a job with the name unchanged, if there is one by then."""
     return {
         "name": schedule.name,
         "repeat": schedule.repeat,

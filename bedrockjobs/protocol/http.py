@@ -121,7 +121,7 @@ class LateRoutes(web.DynamicResource):
     """
 
     def __init__(self, defined: Callable[[], Iterable[web.RouteDef]]) -> None:
-        """Call ``defined`` for the definitions of routes at the first request."""
+        """At the first request, call ``defined`` for the definitions of all routes."""
         super().__init__("/{path:.*}")
         self._defined = defined
         self._made: dict[str, web.UrlDispatcher] = {}
@@ -462,7 +462,7 @@ class HTTPFront:
         return bytes(body)
 
     def _borrow(self, request: web.Request, size: int) -> None:
-        """Reserve memory until the request is answered; raises Unavailable."""
+        """Reserve memory until the request is answered; raises Unavailable if it exceeds the budget."""
         if size <= CONNECTION_BYTES_FREE:
             return
         if not self._memory.borrow(size, _token_of(request)):
@@ -515,7 +515,7 @@ async def _keep_to_session(request: web.Request, response: web.StreamResponse) -
 
 
 def _handed_over(request: web.Request) -> HandedOver | None:
-    """Return the command that was already parsed if a request turned out not to be plain."""
+    """Return the parsed command of a request that began as a plain request, otherwise None."""
     connection = _connection_of(request)
     return None if connection is None else connection.take_handed_over()
 

@@ -29,7 +29,7 @@ def is_browser(request: web.Request) -> bool:
 
 
 GZIP_BYTES_MIN = 1_024
-"""Minimum bytes of a reply that is compressed; a smaller one fits into one packet anyway."""
+"""Minimum bytes of a reply that is compressed; a smaller reply fits into one packet anyway."""
 
 ASIDE_BYTES = 64 * 1024
 """Minimum bytes of a reply that is compressed in a thread, so that it does not block the event loop."""
@@ -169,15 +169,15 @@ def _head(date: str, status: int, media: str, closes: bool) -> bytes:
 
 # Pagination: a ``Link`` header (RFC 8288) to the next page.
 #
-# There is one if the page is full, by rows or by bytes. The link is a GET with the same parameters and the
-# cursor after the last row.
+# A reply has the header if its page is full, by rows or by bytes. The link is a GET with the same parameters
+# and the cursor after the last row.
 
 
 _NOT_REPEATED = frozenset({"connection", "timeout"})
 
 
 def next_page(command: Command[Any], body: str) -> str | None:
-    """Return the URL of the next page, or None if this was the last one or the command is no list."""
+    """Return the URL of the next page, or None for the last page and for commands without pages."""
     paging = command.paging
     if paging is None:
         return None

@@ -154,8 +154,8 @@ _CUTS: dict[type[Command[Any]] | None, tuple[Cut, ...]] = {
     FinishJob: (Cut("jobID"),),
     GetJob: (Cut(),),
 }
-"""The ways to cut the bodies of commands that are cached. A later one cuts out more values, and is preferred
-if the body permits it."""
+"""By command class, the ways to cut a body into a cached part and values. A later way cuts out more values,
+and is preferred if the body permits it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -163,7 +163,7 @@ class RequestHead:
     """The parsed head of a request, and what follows from it for every request with the same head."""
 
     data: bytes
-    """Its bytes, including the blank line."""
+    """The bytes of the head, including the blank line."""
     command_class: type[Command[Any]] | None
     """The command class of a plain request; None if aiohttp has to answer it."""
     body_bytes: int
@@ -177,8 +177,8 @@ class RequestHead:
     form: bool
     """Whether the content type of the body is a form."""
     answer_chars_max: int
-    """Maximum characters of a reply that the connection writes itself; aiohttp writes longer ones, which may
-    be compressed or wait for memory."""
+    """Maximum characters of a reply that the connection writes itself; aiohttp writes longer replies, which
+    may be compressed or wait for memory."""
     cuts: tuple[Cut, ...]
 
 
@@ -342,7 +342,7 @@ class HandedOver(NamedTuple):
 log = logging.getLogger(__name__)
 
 AHEAD_BYTES_MAX = 64 * 1024
-"""Maximum bytes buffered for later requests; beyond it the socket is not read."""
+"""Maximum bytes buffered for later requests; if there are more, the socket is not read."""
 
 NO_KEEPALIVE_TIMER_S = 1e8
 """Disables aiohttp's idle timeout, which does not see plain requests; ``idle_http_s`` replaces it."""
@@ -382,14 +382,14 @@ class AiohttpProtocol(web.RequestHandler):
 
 
 class HTTPExchange(Exchange):
-    """A plain HTTP request; aiohttp needs its command to write a large reply."""
+    """A plain HTTP request; it keeps its command, which aiohttp needs to write a large reply."""
 
     alone = True  # the next request starts after the reply
     body = b""
-    """Its body, in case aiohttp has to answer it."""
+    """The body of the request, in case aiohttp has to answer the request."""
 
     def parked(self) -> None:
-        """Keep the command."""
+        """Do nothing, so that the command is kept."""
 
 
 class HTTPConnection(asyncio.Protocol):
@@ -444,19 +444,19 @@ class HTTPConnection(asyncio.Protocol):
         self._passing = False
         """Whether aiohttp processes a request."""
         self._passed_left: int | None = 0
-        """Bytes of that request not yet received; None if aiohttp has the rest of the connection."""
+        """Bytes of aiohttp's request not yet received; None if aiohttp has the rest of the connection."""
         self._handed_over: HandedOver | None = None
         self._active = False
         """Whether aiohttp's handler is running."""
         self._waits = False
-        """Whether that handler waits for a job or sends a stream."""
+        """Whether aiohttp's handler waits for a job or sends a stream."""
         self._awaits = ""
         """The part of a request whose deadline is running: head or body."""
         self._free = False
         """Whether a request may start as soon as it has arrived."""
         self._rare = False
-        """Whether more is to be done after a reply than to wait for the next request: the connection closes,
-        the client has closed its sending side, or it is not reading."""
+        """Whether more must be done after a reply than to wait for the next request, because the connection
+        closes, the client has closed its sending side, or the client does not read."""
         self._ended = False
         """Whether the client has closed its sending side."""
         self._paused = False
@@ -472,7 +472,7 @@ class HTTPConnection(asyncio.Protocol):
         """Memory of the reply being written, until its last byte is sent."""
         self.deadline = NEVER
         self.flushes = 0
-        """How often all written bytes have been sent after a pause; shows whether a reply was completed."""
+        """Number of times that all written bytes were sent after a pause; shows if a reply was completed."""
 
     # --- asyncio.Protocol --------------------------------------------------------------------------------
 
@@ -573,7 +573,7 @@ class HTTPConnection(asyncio.Protocol):
         self._connections.expect(self, self._connections.settings.write_s)
 
     def resume_writing(self) -> None:
-        """Continue: everything that was written has been sent."""
+        """Continue with the next request: everything that was written has been sent."""
         self._paused = False
         self._rare = self._closes or self._ended
         self.flushes += 1
@@ -625,7 +625,7 @@ class HTTPConnection(asyncio.Protocol):
             self._close()
 
     def _close(self) -> None:
-        """Close once all that was written is sent; no request starts anymore, and none is answered."""
+        """Close after all written bytes are sent; no further request is started or answered."""
         self._head, self._free = None, False
         if self._transport is not None:
             self._transport.close()
@@ -652,7 +652,7 @@ class HTTPConnection(asyncio.Protocol):
         return None
 
     def _receive_ahead(self, data: bytes) -> None:
-        """Keep bytes for after the current request, or pass them to aiohttp if they belong to it."""
+        """Pass bytes of aiohttp's request to aiohttp, and buffer bytes of later requests."""
         if self._passing and self._passed_left != 0:
             if self._passed_left is None and not self._active:
                 self._await("head")
@@ -670,7 +670,7 @@ class HTTPConnection(asyncio.Protocol):
         return not (self._head or self._passing or self._paused or self._closes or self._transport is None)
 
     def _go_on(self) -> None:
-        """Do what follows a reply: close, start the next request, or wait for it."""
+        """After a reply, close the connection, start the next request, or wait for the next request."""
         if self._closes:
             self._close()
         elif self._buffer:
@@ -683,7 +683,7 @@ class HTTPConnection(asyncio.Protocol):
                 self._connections.expect(self, self._connections.settings.idle_http_s)
 
     def _take_turn(self) -> None:
-        """Start the next request that arrived before a reply was written; each has a turn of its own."""
+        """Start the next buffered request; each request has its own iteration of the event loop."""
         if self._idle and self._buffer:
             self._free = True
             data, self._buffer = self._buffer, b""
@@ -760,12 +760,12 @@ class HTTPConnection(asyncio.Protocol):
         self._pass_on(len(request))
 
     def take_handed_over(self) -> HandedOver | None:
-        """Return and clear what was already parsed of the request that aiohttp answers."""
+        """Return and clear the parsed request that aiohttp answers; None if aiohttp has to parse it."""
         data, self._handed_over = self._handed_over, None
         return data
 
     def discard_handed_over(self) -> None:
-        """Requeue the jobs of a reply that aiohttp was given to write, unless its handler has taken it."""
+        """Requeue the jobs of a reply handed over to aiohttp, unless aiohttp's handler has taken it."""
         handed_over = self.take_handed_over()
         if handed_over is not None and handed_over.answer is not None:
             self._connections.service.undelivered(handed_over.answer)

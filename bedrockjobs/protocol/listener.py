@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 ACCEPTED_AT_ONCE_MAX = 1_000
 """Maximum number of connections accepted in one iteration of the event loop, which takes 20 ms. With a lower
-one, a flood could arrive faster than a busy machine accepts it; the kernel's queue would overflow, and new
+limit, a flood could arrive faster than a busy machine accepts it; the kernel's queue would overflow, and new
 clients would only retry after seconds."""
 
 BEGUN_AT_ONCE_MAX = 20
-"""Maximum number of accepted connections that start to be served in one iteration of the event loop: they and
-their first requests take 5 to 10 ms."""
+"""Maximum number of accepted connections that start to be served in one iteration of the event loop: with
+their first requests they take 5 to 10 ms."""
 
 ARRIVALS_MAX = 1_000
-"""Maximum number of accepted connections that wait to be served; one more closes the newest of the address
-that has the most."""
+"""Maximum number of accepted connections that wait to be served. One more connection closes the newest one of
+the network that has the most."""
 
 _OWN = frozenset(map(net_of, LOOPBACK))
 """The addresses of this machine, as keys of ``Arrivals``."""
@@ -56,8 +56,8 @@ class Arrivals(FairQueue[socket.socket]):
     def full(self) -> bool:
         """Return whether connections from this machine alone fill the queue, so that accepting has to pause.
 
-        This machine has no limit on its rate. A flood from another address never pauses accepting, since that
-        would delay every client behind it in the kernel's queue.
+        Connections from this machine have no limit on their rate. A flood from another address never pauses
+        accepting, since a pause would delay every client behind the flood in the kernel's queue.
         """
         return self._count >= ARRIVALS_MAX and len(self._of) == 1 and next(iter(self._of)) in _OWN
 
@@ -85,8 +85,8 @@ class Listener:
     ) -> None:
         """Configure listening on ``sockets`` if given, otherwise at the address in ``settings``.
 
-        ``more`` are additional HTTP routes. With ``tls`` connections may use TLS, and those from other
-        machines must.
+        ``more`` are additional HTTP routes. With ``tls``, connections from other machines must use TLS, and
+        connections from this machine may.
         """
         self._sniffer = None if tls is None else TLSSniffer(tls, connections)
         self._more = more
@@ -100,7 +100,7 @@ class Listener:
         """Whether the last failure to accept was logged."""
         self._arrivals = Arrivals()
         self._begins = False
-        """Whether arrivals are going to be served in the next iteration."""
+        """Whether ``_begin_some`` runs in the next iteration of the event loop."""
         self._begun: set[asyncio.Task[object]] = set()
         """Tasks that create the transports of accepted connections."""
         self._runner: web.AppRunner | None = None
@@ -108,7 +108,7 @@ class Listener:
         """Host and port of each TCP socket."""
 
     async def listen(self, handed_over: Sequence[socket.socket] = ()) -> None:
-        """Start listening, on sockets of another listener if it handed over any.
+        """Start listening, on the sockets that another listener has handed over, if there are any.
 
         Raises OSError if an address is not available.
         """
@@ -220,7 +220,7 @@ class Listener:
                 loop.call_soon(self._begin_some)
 
     def _begin_some(self, most: int = BEGUN_AT_ONCE_MAX) -> None:
-        """Serve the next of the accepted connections; the others follow in later iterations."""
+        """Serve the next accepted connections, at most ``most``; later iterations serve the others."""
         loop = asyncio.get_running_loop()
         for accepted in self._arrivals.some(most):
             begun = loop.create_task(self._create_transport(accepted))
@@ -245,7 +245,7 @@ class Listener:
         return RawConnection(self._connections, self._http, self._sniffer)
 
     def renew_tls(self, context: ssl.SSLContext) -> None:
-        """Use another TLS context for new connections; open ones keep theirs."""
+        """Use another TLS context for new connections; open connections keep their context."""
         assert self._sniffer is not None
         self._sniffer.context = context
 
@@ -257,11 +257,10 @@ class Listener:
         server = self._runner.server
         assert server is not None
         limit = self._settings.head_bytes_max
-        # Time an HTTP client may continue to send a refused body.
         options: dict[str, Any] = {
             "access_log": None,
             "keepalive_timeout": NO_KEEPALIVE_TIMER_S,
-            "lingering_time": 1.0,
+            "lingering_time": 1.0,  # how long a client may continue to send a refused body
             "auto_decompress": False,
             "max_headers": self._settings.headers_max,
             "max_line_size": limit,

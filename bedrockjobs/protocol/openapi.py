@@ -63,7 +63,7 @@ def describe(version: str, root_path: str = "") -> Schema:
 
 @lru_cache(maxsize=4)
 def _described(version: str, root_path: str, commands: tuple[tuple[str, type[Command[Any]]], ...]) -> Schema:
-    """Cached because it takes 0.2 s and one process may start many servers."""
+    """Return what ``describe`` returns; cached, since it takes 0.2 s and a process may start many servers."""
     responses = {str(status): _refusal(status) for status in PROBLEMS}
     return {
         "openapi": "3.1.0",
@@ -442,7 +442,8 @@ def _strict(schema: Any, *, request: bool) -> Any:
 def _object(schema: Schema, request: bool) -> Schema:
     """Return an object schema without rules that involve several properties.
 
-    The schema of a request allows no other properties; that of a reply does, as later versions may add some.
+    The schema of a request allows no other properties. The schema of a reply allows them, since later
+    versions may add properties.
     """
     result = {key: part for key, part in schema.items() if key not in _ACROSS}
     result["properties"] = {
@@ -456,7 +457,7 @@ def _object(schema: Schema, request: bool) -> Schema:
 
 
 def _one_of(options: list[Schema], request: bool) -> Schema:
-    """Merge alternatives into one type if possible, otherwise return the remaining ones."""
+    """Merge alternatives into one type if possible, otherwise return the alternatives that remain."""
     nothing = [option for option in options if option.get("type") == "null"]
     remaining = [option for option in options if option not in nothing and _says_something(option)]
     kinds = {option.get("type") for option in remaining}

@@ -2,8 +2,8 @@
 
 Commands of a connection start as they arrive, so that a pipeline shares commits. While a command may wait,
 runs outside the writer, or is going to close the connection, no later command starts; and a command that runs
-outside the writer starts only when all before it are answered. So a pipeline has the same effect as its
-commands one by one.
+outside the writer starts only when all commands before it are answered. So a pipeline has the same effect as
+its commands sent one by one.
 
 The owner of the socket calls ``feed`` with received bytes, ``begin`` until it returns None, ``answer`` with
 each outcome, and ``next_bytes`` while a reply is ``writable``.
@@ -47,9 +47,9 @@ class Exchange(Submission):
     waits = False
     """Whether the command may wait."""
     held = False
-    """Whether the command must not start until all before it are answered."""
+    """Whether the command must not start until all commands before it are answered."""
     refused = False
-    """Whether its command could not be read, so that there is none to submit."""
+    """Whether the request could not be read, so that there is no command to submit."""
     closes = False
     """Whether the connection closes after the reply."""
     data: bytes | None = None
@@ -113,7 +113,7 @@ class Pipeline:
         self.ended = False
         """Whether the client has closed its sending side."""
         self.paused = False
-        """Whether the client has not read what was written."""
+        """Whether the client has not yet read all written bytes."""
         self.answers_bytes = 0
         """Bytes of replies that ``next_bytes`` has not yet returned."""
         self.closing = False
@@ -220,7 +220,7 @@ class Pipeline:
         return exchange
 
     def hold_back(self, exchange: Exchange) -> None:
-        """Start no command before this exchange is answered: its command runs in parallel to the others."""
+        """Start no further command before this exchange is answered, since its command runs in parallel."""
         self._blocker = exchange
 
     def answer(self, exchange: Exchange, outcome: Outcome, *, waiter: Waiter | None = None) -> bool:
@@ -267,7 +267,7 @@ class Pipeline:
         self._break(error)
 
     def finish(self) -> None:
-        """Start no more commands; those in progress are still answered."""
+        """Start no more commands; commands in progress are still answered."""
         self.closing = True
 
     def lose(self) -> tuple[list[Exchange], list[Answer]]:
@@ -290,9 +290,9 @@ class Pipeline:
     # --- out ---------------------------------------------------------------------------------------------
 
     def next_bytes(self) -> bytes:
-        """Return the next reply, which must be ``writable``.
+        """Return the bytes of the next reply; call this only while ``writable``.
 
-        It counts as sent at the next call, unless ``pause`` is called before ``resume``.
+        The reply counts as sent at the next call or, if ``pause`` is called first, at ``resume``.
         """
         exchanges = self._exchanges
         full = len(exchanges) >= self._pipelined_max

@@ -37,7 +37,7 @@ from bedrockjobs.engine.handlers.plain import OPEN_FIELDS, OPEN_PAIR, Prepared, 
 
 
 KEPT_APART = frozenset({"connection", "timeout", "content-length", "transfer-encoding"})
-"""Headers that control processing: requests with different values of one share no cache entry."""
+"""Headers that control processing: requests that differ in one of them share no cache entry."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Request:
     """Whether the command may wait."""
     authorization: str = ""
     like_http: bool = False
-    """Whether its first line ends like an HTTP request line, with an unknown method."""
+    """Whether the first line ends like an HTTP request line, with an unknown method."""
 
 
 class RequestCache:
@@ -72,10 +72,10 @@ class RequestCache:
         self._pairs: OrderedDict[bytes, tuple[Request, list[Callable[[Any], Any]]]] = OrderedDict()
 
     def find(self, head: bytes) -> Request | None:
-        """Return the cached request for a head, ignoring differences in the last value, or None.
+        """Return the cached request for a head, which may have another open value; None if there is none.
 
-        Requests that differ in the last value share one object, valid until the next call. Also None if the
-        last value needs full parsing, which then reports any error.
+        Requests that differ only in the open value share one object, which is valid until the next call. None
+        is also returned if the value needs full parsing, which then reports any error.
         """
         known = self._whole.get(head)
         if known is not None:
@@ -152,7 +152,7 @@ class RequestCache:
     def _remember_all_but(
         self, request: Request, command: Command[Any], value_at: int, end: int, key: bytes, *, ordinary: bool
     ) -> bool:
-        """Cache a request of which one value (a part of the head) may differ; return False if it may not."""
+        """Cache a request in which one value, a part of the head, may differ; return False if it may not."""
         field, validate = self._open_part(request, command, value_at, end, alone=end == len(request.head))
         if validate is not None:
             request.prepared, request.ordinary = Prepared(command, field), ordinary
@@ -163,9 +163,9 @@ class RequestCache:
     def _open_part(
         request: Request, command: Command[Any], value_at: int, end: int, *, alone: bool
     ) -> tuple[str, Callable[[Any], Any] | None]:
-        """Return the field of a value that may differ, and its validator; None if it may not.
+        """Return the field of a value and its validator; the validator is None if the value may not differ.
 
-        ``alone``: it is the last value, so that no later line can replace it.
+        ``alone``: the value is the last one, so that no later line can replace it.
         """
         head = request.head
         line = head.rfind(b"\n", 0, value_at) + 1
@@ -246,9 +246,9 @@ Part = Literal["", "head", "body"]
 class RawParser:
     """Splits the bytes of one connection into requests.
 
-    Call ``feed`` with bytes, then ``next_request`` until it returns None. If that raises CommandError, the
-    error is the reply to the request at that position; if the parser is ``broken``, nothing after it can be
-    parsed.
+    Call ``feed`` with bytes, then ``next_request`` until it returns None. If ``next_request`` raises
+    CommandError, the error is the reply to the request at that position, and the parser is ``broken``:
+    nothing after that request can be parsed.
     """
 
     __slots__ = (
@@ -272,7 +272,7 @@ class RawParser:
         self._bytes_max = settings.body_bytes_max
         self._headers_max = settings.headers_max
         self.buffer = bytearray()
-        """Bytes not yet parsed; always the same object."""
+        """Bytes not yet parsed; the object is never replaced."""
         self._searched = 0
         self.partial: Request | None = None
         """The request whose head is complete but whose body is not."""
@@ -282,6 +282,7 @@ class RawParser:
         self.check: Callable[[str], object] | None = None
         """Called with the ``Authorization`` before a large body is buffered; raises CommandError."""
         self.broken = False
+        """Whether a request could not be parsed, so that nothing after it can be."""
         self.size = 0
         """Size of the last request in bytes."""
 
@@ -327,7 +328,7 @@ class RawParser:
             raise
 
     def _read_head(self) -> Request | None:
-        """Return a request without a body, or None; one with a body is ``partial`` once its head is read."""
+        """Return the next request if it has no body, otherwise None; with a body, it becomes ``partial``."""
         buffer = self.buffer
         if not buffer:
             return None
@@ -487,7 +488,7 @@ def _unescape(value: str) -> str:
 
 
 def answer(body: str, connection: str = "") -> bytes:
-    """Return the bytes of a ``200 OK``; ``connection`` is the value of that header, if any."""
+    """Return the bytes of a ``200 OK``; ``connection`` is the value of the header ``Connection``, if any."""
     data = body.encode()
     if connection:
         return b"200 OK\r\nConnection: %b\r\nContent-Length: %d\r\n\r\n%b" % (

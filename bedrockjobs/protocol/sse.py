@@ -32,7 +32,7 @@ KEEP_ALIVE_S = 15
 """Seconds between comments on an idle stream, which keep proxies from dropping it."""
 
 STREAM_ROWS_MAX = 100
-"""Maximum number of rows per write, fewer if they are long; the next read waits until they are sent."""
+"""Maximum number of rows per write, fewer if the rows are long; the next read waits until they are sent."""
 
 COME_BACK_MS = 2_000
 """Milliseconds until a client reconnects, sent to it as ``retry``."""
@@ -154,7 +154,7 @@ async def _open_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Write and wait until everything is sent; the connection counts the memory meanwhile."""
+    """Write data and wait until it is sent; meanwhile it counts as memory of the connection."""
     if isinstance(request.protocol, AiohttpProtocol):
         request.protocol.connection.writes(len(data))
     await response.write(data)
@@ -185,5 +185,5 @@ def _block(number: int, kind: str, data: str) -> str:
 
 
 def _joined(blocks: list[str], reached: int) -> bytes:
-    """Return blocks, or a comment with the position if there are none."""
+    """Return the blocks as bytes, or a comment with the position if there are no blocks."""
     return ("".join(blocks) or f": {reached}\nid: {reached}\n\n").encode()

@@ -1,7 +1,7 @@
 """Checks of HTTP requests without credentials: origin checks against browsers, and trusted proxies.
 
-DNS rebinding is detected by the ``Host``, requests from pages of other sites by ``Origin``, and links or
-images in them by ``Sec-Fetch-Site``.
+DNS rebinding is detected by the ``Host``, requests sent by pages of other sites by ``Origin``, and links or
+images in such pages by ``Sec-Fetch-Site``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Origins:
     def __init__(self, *, local_only: bool, names: str, open_to_all: bool = False) -> None:
         """Set the accepted host names.
 
-        With ``local_only`` the ``Host`` must be this machine or one of ``names``, a comma-separated list.
-        ``names`` are also hosts under which a proxy serves the pages, which may send changes. With
-        ``open_to_all``, a server that is not ``local_only`` accepts other machines without a token, under any
-        private name.
+        ``names`` is a comma-separated list of further host names, such as the name under which a proxy serves
+        the pages; pages of these hosts may send changes. With ``local_only`` the ``Host`` must be this
+        machine or one of ``names``. With ``open_to_all``, a server that is not ``local_only`` accepts other
+        machines without a token, under any private name.
         """
         self._local_only = local_only
         self._open_to_all = open_to_all and not local_only
@@ -65,7 +65,7 @@ class Origins:
         name = _hostname(f"//{host}")
         if name is None or name in _LOCAL_NAMES or name in self._names:
             return True
-        return self._open_to_all and _is_nobodys(name)
+        return self._open_to_all and _is_address_or_private(name)
 
     def check_site(self, request: web.Request) -> None:
         """Raise Forbidden if a browser sends the request because of a page of another site."""
@@ -83,7 +83,7 @@ def _over_unix(request: web.Request) -> bool:
     return transport is not None and not isinstance(transport.get_extra_info("sockname"), tuple)
 
 
-def _is_nobodys(name: str) -> bool:
+def _is_address_or_private(name: str) -> bool:
     """Return whether a host is an address or private name, which an attacker cannot point here."""
     if "/" in name:  # not a host name
         return False
@@ -113,10 +113,10 @@ USER_CHARS_MAX = 100
 """Maximum characters of a user name from a proxy, the same as for a token: both appear as ``by``."""
 
 FORWARDED = "X-Forwarded-For"
-"""Header with the chain of client addresses; each proxy appends its peer."""
+"""Header with the chain of client addresses; each proxy appends the address of its peer."""
 
 UNKNOWN_CLIENT = "unknown via {}"
-"""Client address if a trusted proxy gives no usable one; it never equals an address of this machine."""
+"""Client address if a trusted proxy gives no usable address; it never equals an address of this machine."""
 
 HOPS_MAX = 20
 """Maximum number of addresses checked in ``X-Forwarded-For``, from its end; real chains are shorter."""
@@ -137,7 +137,8 @@ class Proxies:
     def __init__(self, trusted: str, user_header: str, *, behind: bool = False) -> None:
         """Trust a comma-separated list of addresses and networks; raises ValueError.
 
-        ``user_header`` is the header with the logged-in user, or empty. ``behind`` means that a proxy exists.
+        ``user_header`` is the header with the logged-in user, or empty. If ``behind``, at least one proxy
+        must be trusted.
         """
         names = [name.strip() for name in trusted.split(",") if name.strip()]
         self._unix = UNIX in names
@@ -184,7 +185,7 @@ class Proxies:
         """Return the user from a trusted proxy's header, or empty.
 
         A repeated header or an invalid value counts as missing: the client itself might have sent the first
-        one.
+        of several headers.
         """
         if not self._user_header or not self.trusts(address):
             return ""
@@ -193,10 +194,10 @@ class Proxies:
         return name if len(name) <= USER_CHARS_MAX and name.isprintable() else ""
 
     def address(self, headers: Headers | None, address: str) -> str:
-        """Return the client address: the last address in the chain that is no trusted proxy.
+        """Return the client address: the last address in the chain that is not a trusted proxy.
 
-        If a trusted proxy gives no valid address, or a local one, the client address is unknown; so it is
-        without ``headers``. If the peer is no trusted proxy, its own address counts.
+        If the peer is not a trusted proxy, its own address is returned. If the trusted proxies give no valid
+        address, or a local one, or if ``headers`` is None, ``UNKNOWN_CLIENT`` is returned.
         """
         if not self.any or not self.trusts(address):
             return address

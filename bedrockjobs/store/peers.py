@@ -156,7 +156,7 @@ class SharedUnit(Unit, Protocol):
         """Return which of ``names`` have a due job, and all names with a job due since ``lately``."""
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
-        """Return name and nextRun of the jobs that the unit made ready and did not hand to a waiter.
+        """Return name and nextRun of the jobs that the unit made ready and that are still queued.
 
         The second value is whether all waiters must be checked again.
         """

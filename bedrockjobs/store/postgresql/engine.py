@@ -31,7 +31,7 @@ from bedrockjobs.store.postgresql.unit import PostgreSQLRowReader, PostgreSQLUni
 log = logging.getLogger(__name__)
 
 SCHEMA = "bedrockjobs"
-"""Default PostgreSQL schema of the tables, so that they can share a database with others."""
+"""Default PostgreSQL schema of the tables, so that they can share a database with other tables."""
 
 
 class PostgreSQLEngine:
@@ -54,8 +54,8 @@ class PostgreSQLEngine:
         """Connect to ``url`` and create the tables in the schema ``name`` if they do not exist.
 
         Raises StoreError if the database cannot be reached or does not meet ``terms``, SchemaError if it
-        cannot be used. A missing synchronous standby is no error here: the first unit raises it, and the
-        server waits as it does for an outage.
+        cannot be used. If only a synchronous standby is missing, the first unit raises StandbyAway instead,
+        and the server waits as in an outage.
         """
         schema.check_name(name)
         self._clock = clock or SystemClock()
@@ -85,9 +85,6 @@ class PostgreSQLEngine:
         self.row_reader = PostgreSQLRowReader(
             lambda: DatabaseSession(url, name, terms, at_once=False), self._arrival, self._keys, self._clock
         )
-
-    def _now(self) -> str:
-        return timestamp_ms(self._clock.now())
 
     # --- the connection ----------------------------------------------------------------------------------
 
@@ -142,7 +139,7 @@ class PostgreSQLEngine:
         raise StoreConflict("the test clock was moved too often in the meantime")
 
     def _follow(self, moved: ClockMoved) -> None:
-        """Move to the new time of the test clock; disconnect if this server cannot. Raises UnfitDatabase."""
+        """Move to the new time of the test clock; if that fails, disconnect and raise UnfitDatabase."""
         try:
             self._date.follow(moved.date)
         except StoreAway:
@@ -150,7 +147,7 @@ class PostgreSQLEngine:
             raise
 
     def commit(self) -> None:
-        """Write and commit the open unit; raises StoreError, or OutcomeUnknown if it may have succeeded."""
+        """Write and commit the open unit; raises StoreError, or OutcomeUnknown if it may be committed."""
         self._units += 1
         try:
             self.unit.commit(
@@ -173,7 +170,7 @@ class PostgreSQLEngine:
     def _was_committed(self, error: StoreAway) -> bool:
         """Return whether a commit whose answer was lost succeeded; raises OutcomeUnknown.
 
-        It tries again for a while, since a standby may have to be promoted first.
+        The database is asked again for ``OUTCOME_S_MAX``, since a standby may have to be promoted first.
         """
         self.lost_commit = error
         try:
@@ -251,7 +248,7 @@ class PostgreSQLEngine:
         self.rollback()
         with suppress(StoreError):
             if self.session.is_open:
-                old = after_seconds(self._now(), -SESSION_KEPT_S)
+                old = after_seconds(timestamp_ms(self._clock.now()), -SESSION_KEPT_S)
                 self.session.run_statements([(SQL["close_session"], (self.id, old))])
         self.session.end()
         self.row_reader.close()
@@ -267,7 +264,7 @@ class PostgreSQLEngine:
         return self._value("get_meta", "seen") or ""
 
     def next_moment(self) -> str | None:
-        """Return when the next job expires or the next pause ends."""
+        """Return when the next job expires or the next pause ends, whichever is first; None if neither."""
         ends = [pause.until for pause in self.unit.records.pauses() if pause.until]
         expiry = self._value("next_expiry")
         return min(ends if expiry is None else [*ends, expiry], default=None)
@@ -277,13 +274,13 @@ class PostgreSQLEngine:
         return object()
 
     def next_on_all_hosts(self) -> str | None:
-        """Return when the next broadcast schedule is due."""
+        """Return when the next broadcast schedule is due, or None."""
         return self.unit.next_on_all_hosts()
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` of a unit may continue."""
+        """Return the seconds until ``Unit.search`` may continue."""
         return self.unit.remembered.search_in_s()
 
     def soonest_of_all(self, now: str) -> str | None:
-        """Return when the next job of any lane becomes due."""
+        """Return when the next job of any lane becomes due after ``now``, or None."""
         return self._value("soonest_of_all", now)

@@ -26,7 +26,15 @@ from bedrockjobs.base.glob import PatternSet, anchored_regex
 from bedrockjobs.job.rows import Job, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import StillSearching
-from bedrockjobs.store.pattern_index import EARLY_MAX, EVICTIONS_TRIED_MAX, UNINDEXED_MAX, Budget, Turns, Walk
+from bedrockjobs.store.pattern_index import (
+    EARLY_MAX,
+    EVICTIONS_TRIED_MAX,
+    NAMES_MATCHED_MAX,
+    UNINDEXED_MAX,
+    Budget,
+    Turns,
+    Walk,
+)
 from bedrockjobs.store.postgresql.session import Row, Statement
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.transaction import NOWHERE, Order
@@ -69,7 +77,7 @@ class LowWaterMarks(NamedTuple):
         return self.known.get(name, _NONE)
 
     def to_raise(self, names: Iterable[str], now: str) -> list[str]:
-        """Return the names whose marks to read: requested before, and not read for a while."""
+        """Return the names whose marks should be read: requested before, not read for ``RAISED_EVERY_S``."""
         old = after_seconds(now, -RAISED_EVERY_S)
         bounds = []
         for name in names:
@@ -88,7 +96,7 @@ class LowWaterMarks(NamedTuple):
             self.load[name] = now
 
     def lower(self, name: str, next_run: str, priority: int | None = None) -> None:
-        """Lower the marks for a queued job; without ``priority``, those of every priority."""
+        """Lower the marks for a queued job; without ``priority``, the marks of all priorities."""
         for key in (name, ANY):
             floor = self.known.get(key)
             if floor is not None and next_run < max(floor):
@@ -104,16 +112,14 @@ class LowWaterMarks(NamedTuple):
 
 
 HEADS_KEPT_MAX = 50_000
-"""Maximum number of heads cached by one server, about 15 MB. Patterns with more are wide."""
+"""Maximum number of heads cached by one server, about 15 MB. If there are more, the pattern with the most
+heads becomes wide."""
 
 PATTERNS_KEPT_MAX = 10_000
-"""Maximum number of patterns with cached heads, counting each one of a list."""
-
-NAMES_MATCHED_MAX = 50_000
-"""Maximum number of names in the cache of matching patterns; it is cleared when it is full."""
+"""Maximum number of patterns with cached heads, counting each pattern of a list."""
 
 KEPT_S = 60
-"""Seconds for which heads are cached: changes of rows by hand send no notification."""
+"""Seconds for which heads are cached: without a notification, a change of rows by hand is noticed then."""
 
 ROWS_UNIT_MAX = SEARCHED_AT_ONCE
 """Maximum number of rows that scans read for the takes of one unit: about 5 ms."""
@@ -125,8 +131,6 @@ slice of a wide pattern, in which most takes find a job."""
 ROWS_OF_SEEK = 30
 """Cost of one index seek, as a number of rows of a scan."""
 
-NEW_PATTERN_READS = 3
-"""Number of queries that a take by a new pattern makes in addition to its scan."""
 
 READY_AT_ONCE = 8
 """Maximum number of postponed takes that continue in one unit when their scans are complete, since each
@@ -134,19 +138,19 @@ queries some names."""
 
 TRIES_MAX = 10
 """Maximum number of times that the limit of a scan is doubled: up to a million rows, if other servers have
-locked all jobs before those."""
+locked all jobs that come first."""
 
 ASIDE_AT_ONCE = 250
 """Maximum number of heads of paused names that one take sets aside or returns: 1 to 4 ms of the event
 loop."""
 
 BLOCK_HEADS = 500
-"""Number of heads in one block. An insert moves the heads after it in its block, so a block is split at twice
-as many."""
+"""Number of heads in a new block. An insert moves all later heads of the block, so a block with twice as many
+heads is split."""
 
 SETTLED_S = 2
 """Seconds by which the position of a wide pattern stays behind the clock, since open units may still add jobs
-there."""
+with an earlier nextRun."""
 
 Head = tuple[int, str, int, str]
 """Negated priority, nextRun, jobID and name of the first job of a name and priority. Heads sort in the order
@@ -180,7 +184,7 @@ class SortedHeads:
     """Heads in the order of takes."""
 
     def __init__(self, heads: Iterable[Head] = ()) -> None:
-        """Begin with some heads."""
+        """Start with ``heads``."""
         ordered = sorted(heads)
         self._blocks = [ordered[at : at + BLOCK_HEADS] for at in range(0, len(ordered), BLOCK_HEADS)] or [[]]
         self._lasts = [block[-1] for block in self._blocks if block]
@@ -197,7 +201,7 @@ class SortedHeads:
             self._lasts[at : at + 1] = block[BLOCK_HEADS - 1], block[-1]
 
     def remove(self, head: Head) -> None:
-        """Remove a head that is there."""
+        """Remove a head that was added before."""
         at = bisect_left(self._lasts, head)
         block = self._blocks[at]
         del block[bisect_left(block, head)]
@@ -221,7 +225,7 @@ class MatchingHeads:
     """The cached heads of one pattern."""
 
     def __init__(self, key: HeadKey, heads: Iterable[Head] = (), by: str = "") -> None:
-        """Begin with some heads; the scan is charged to ``by``, the token that requested it first."""
+        """Start with ``heads``; the scan is charged to ``by``, the token that requested the pattern first."""
         self.key = key
         self.names = key[1]
         self.by = by
@@ -230,14 +234,14 @@ class MatchingHeads:
         self._aside: dict[str, dict[tuple[int, str], Head]] = {}
         """Heads of paused names, by the pattern of the pause."""
         self._returning: list[Head] = []
-        """Heads whose pause has ended; they return to the others before any head is used."""
+        """Heads whose pause has ended; they are added to ``_order`` before any head is used."""
         self._always: set[tuple[int, str]] = set()
         """Negated priorities and names that may have a job exempt from pauses."""
         self.used: dict[tuple[int, str], None] = {}
         """Negated priorities and names that were queried since their heads were read: the jobs of these heads
         are probably taken by now."""
         self.counted = 0
-        """How many heads of this pattern the total of the index includes."""
+        """Number of heads of this pattern that the total of the index includes."""
         self.walk: LanesWalk | None = None
         """The unfinished scan for the heads."""
         self.wide = False
@@ -248,7 +252,7 @@ class MatchingHeads:
         self.pauses: Sequence[PauseRow] = ()
         """The pauses that were active when ``places`` were found."""
         self.tries = 0
-        """How many scans of the queue in a row made no progress; each doubles the limit of the next scan."""
+        """Number of consecutive scans of the queue without progress; each doubles the next scan's limit."""
         self.looked = 0
         """Number of rows read to find the heads."""
         self.since = ""
@@ -295,7 +299,7 @@ class MatchingHeads:
         of_pause[place] = min(head, of_pause.get(place, head))
 
     def _return(self, pauses: Sequence[PauseRow]) -> None:
-        """Return heads whose pause has ended to the others; raises StillSearching if there are many."""
+        """Put back heads whose pause has ended, ``ASIDE_AT_ONCE`` of them; raises StillSearching if more."""
         if self._aside:
             patterns = {pause.pattern for pause in pauses}
             for ended in [pattern for pattern in self._aside if pattern not in patterns]:
@@ -334,11 +338,11 @@ class MatchingHeads:
         self.used.update((place, None) for place in places if place in self._at)
 
     def cached_heads(self, keys: Iterable[tuple[int, str]]) -> list[Head]:
-        """Return the cached heads by negated priority and name; a missing one gets the lowest bound."""
+        """Return the cached heads by negated priority and name; a missing head gets the lowest bound."""
         return [self._at.get((down, name), (down, "", 0, name)) for down, name in keys]
 
     def replace(self, keys: Iterable[tuple[int, str]], rows: Iterable[Row]) -> None:
-        """Replace the heads of some negated priorities and names by those that were read."""
+        """Replace the heads of some negated priorities and names by the heads in ``rows``."""
         for down, name in keys:
             self.used.pop((down, name), None)
             self._always.discard((down, name))
@@ -368,18 +372,17 @@ class MatchingHeads:
 
 
 class HeadsOfNames:
-    """The cached heads of one pattern, or those of each pattern in a short list."""
+    """The cached heads of one pattern, or of each pattern in a short list."""
 
     def __init__(self, key: HeadKey, parts: Sequence[MatchingHeads]) -> None:
         """Use the heads of each pattern: ``parts``."""
         self.key = key
         self.parts = parts
         self.often: dict[str, int] = {}
-        """Names with several of the next jobs, each with how often the number of jobs requested of it is
-        doubled."""
+        """By name with several of the next jobs, how often the number of jobs to request is doubled."""
         self.share = 1.0
-        """In the last query, how many names had any of the next jobs, divided by the number of requested
-        jobs."""
+        """In the last query, the number of names with any of the next jobs, divided by the number of
+        requested jobs."""
 
     def next_due(self, wanted: WantedHeads) -> list[Head]:
         """Return the next heads that are due and not paused, in the order of takes; raises StillSearching."""
@@ -484,7 +487,7 @@ class HeadIndex:
     # --- one unit ----------------------------------------------------------------------------------------
 
     def begin_unit(self, now: str) -> None:
-        """Begin a unit: keep what the last one read, and reset the row limit."""
+        """Begin a unit: keep what the last unit read, and reset the row limit."""
         self.now, self._rows = now, ROWS_UNIT_MAX
         self._places, self._walked, self._ended = {}, {}, []
 
@@ -508,7 +511,7 @@ class HeadIndex:
     # --- what is known -----------------------------------------------------------------------------------
 
     def heads_of(self, key: HeadKey) -> HeadsOfNames | None:
-        """Return the heads of patterns; None if those of any pattern are unknown, incomplete or too many."""
+        """Return the heads of patterns; None if they are unknown, incomplete or too many for any pattern."""
         keys = _keys_of(key)
         parts = [part for one in keys if (part := self._usable(one)) is not None]
         if len(parts) < len(keys) or any(part.walk is not None or part.wide for part in parts):
@@ -594,15 +597,15 @@ class HeadIndex:
         if not (self._whole or key[1].everything):
             if not self._turns.admits(key[1], by, has_room=self._rows > 0):
                 raise StillSearching
-            self._rows -= ROWS_OF_READ * NEW_PATTERN_READS
+            self._rows -= 3 * ROWS_OF_READ  # a take by a new pattern makes three queries besides its scan
         return False
 
     def find(
         self, key: HeadKey, by: str, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[HeadsOfNames, list[Head], Order | None]:
-        """Return the heads of patterns, the next due ones, and how far these are complete.
+        """Return the heads of patterns, the next due heads, and the position up to which these are complete.
 
-        The position is None if the due heads are complete up to the last one. For wide patterns, names in
+        The position is None if the due heads are complete up to the last of them. For wide patterns, names in
         ``seen`` are left out. Scans are charged to the token ``by``. Raises StillSearching.
         """
         parts: list[MatchingHeads] = []
@@ -656,9 +659,9 @@ class HeadIndex:
     def _scan(
         self, heads: MatchingHeads, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[list[Head], Order | None]:
-        """Return what ``find`` does, for a wide pattern.
+        """Return the next due heads of a wide pattern, and the position as ``find`` does.
 
-        Raises StillSearching if the scan reached its limit without finding any.
+        Raises StillSearching if the scan reached its limit without finding a head.
         """
         if heads.pauses != wanted.pauses:
             heads.clear()
@@ -690,7 +693,7 @@ class HeadIndex:
     ) -> tuple[int, Order | None]:
         """Scan the queue for more names of one priority, and advance its position up to the first match.
 
-        Return how many rows may still be read, and the position at which the limit was reached, if it was.
+        Return how many rows may still be read, and the position at which the limit was reached, or None.
         """
         (lanes, names), now = heads.key, wanted.now
         start = place = heads.places.get(down, ("", 0))
@@ -796,7 +799,7 @@ class HeadIndex:
         self._matching.clear()
 
     def _make_room(self, newest: MatchingHeads | None = None) -> None:
-        """Evict the least used patterns, but neither ``newest`` nor those that are being searched.
+        """Evict the least used patterns, but neither ``newest`` nor patterns that are being searched.
 
         Patterns with the most heads become wide instead, since a new scan at each take costs more.
         """
@@ -824,7 +827,7 @@ class HeadIndex:
         return False
 
     def search_in_s(self) -> float:
-        """Return the seconds until ``search`` may continue."""
+        """Return the seconds until the budgets allow ``search`` to continue."""
         if not self._walks or any(map(_is_ready, self._pending.values())):
             return 0.0
         if any(walk.payer(self._budget) is not None for walk in self._walks.values()):
@@ -857,7 +860,7 @@ class HeadIndex:
 
 
 def _keys_of(key: HeadKey) -> list[HeadKey]:
-    """Return a key for each pattern of a short list, or the given key if it is no list."""
+    """Return a key for each pattern of a short list, or the given key if the names are not a list."""
     lanes, names = key
     return [(lanes, part) for part in names.parts if part.single is None] or [key]
 

@@ -22,7 +22,7 @@ SETTINGS = ("fsync", "full_page_writes", "synchronous_standby_names", "autovacuu
 
 
 NOTIFICATION_S = 2.0
-"""Time limit of a notification, which normally takes milliseconds."""
+"""Maximum seconds until a notification arrives, which normally takes milliseconds."""
 
 
 class StandbyInfo(NamedTuple):
@@ -34,7 +34,7 @@ class StandbyInfo(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """The transaction whose snapshot keeps dead rows from being removed, and its age."""
+    """The transaction whose snapshot keeps dead rows from being removed, and its age in seconds."""
 
     who: str
     seconds: float
@@ -65,7 +65,7 @@ class Behind(NamedTuple):
 
     @property
     def repair(self) -> str:
-        """Return the statement that repairs it."""
+        """Return the statement that repairs the sequence."""
         return f"SELECT setval('{self.sequence}', {self.highest})"
 
 
@@ -191,7 +191,7 @@ _STRANGERS = """
 def strangers(session: DatabaseSession, schema: str) -> list[str]:
     """Return the roles that may connect to the database but may not use our schema.
 
-    Everybody may look up the SQL function there, so it counts only if they may execute it.
+    All roles may look up the SQL function in the schema; only a role that may execute it uses the schema.
     """
     return [name for (name,) in session.run_statements([(_STRANGERS, (schema,))])[0]]
 

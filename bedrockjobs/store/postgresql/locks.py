@@ -24,7 +24,7 @@ SALT = "lockSalt"
 
 
 class AdvisoryKeys:
-    """The advisory lock keys of one schema; another schema in the same database has different ones."""
+    """The advisory lock keys of one schema; another schema in the same database has different keys."""
 
     def __init__(self, schema: str, salt: str = "") -> None:
         """Derive keys for ``schema`` with the secret ``salt`` of its tables.
@@ -35,7 +35,7 @@ class AdvisoryKeys:
         self._salt = f"{schema}/{salt}".encode() if salt else schema.encode()
 
     def key_of(self, kind: LockKind, text: str = "") -> int:
-        """Return the key of one item; two items may share a key, and then wait for each other."""
+        """Return the key of one item; if two items share a key, their units wait for each other."""
         digest = blake2b(b"\0".join((self._salt, kind.encode(), text.encode())), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
@@ -44,7 +44,8 @@ class AdvisoryKeys:
 # whichever server runs it.
 #
 # Two units could each see that a lock is free and take a job. So a unit acquires an advisory lock until its
-# commit, and then looks for holders. If it cannot acquire it, it skips the job.
+# commit, and then looks for jobs that hold the lock. If the unit cannot acquire the advisory lock, it skips
+# the job.
 
 
 class JobLocks:
@@ -59,9 +60,9 @@ class JobLocks:
         self._ours: dict[str, bool] = {}
         """Whether this unit has acquired the advisory lock of a job lock."""
         self._holders: dict[str, set[int]] = {}
-        """The jobs that may hold each lock; whether they do is verified for jobs changed in this unit."""
+        """By lock, the jobs that may hold it; for jobs changed in this unit, ``_holds`` verifies that."""
         self._slots: dict[str, int] = {}
-        """How many jobs may run with a lock: the highest number that this unit has seen."""
+        """By lock, how many jobs may run with it: the highest number that this unit has seen."""
 
     def forget(self) -> None:
         """Drop the state of the unit, but keep the history of locks."""
@@ -79,14 +80,14 @@ class JobLocks:
         return self._ours[lock] and sum(self._holds(job_id, lock) for job_id in self._holders[lock]) < slots
 
     def closed(self) -> list[str]:
-        """Return the locks known to be held by as many jobs as may run."""
+        """Return the locks known to this unit without a free slot."""
         return [lock for lock in self._ours if not self.is_free(lock, self._slots[lock])]
 
     def _holds(self, job_id: int, lock: str) -> bool:
         return job_id not in self._rows.now or _lock_of(self._rows.now[job_id]) == lock
 
     def record_write(self, before: Job | None, after: Job | None, moment: str) -> bool:
-        """Record a written job; return whether it released a lock."""
+        """Record that a job was written; return whether that released a lock."""
         acquired, released = _lock_of(after), _lock_of(before)
         if after is not None and acquired:
             self._holders.setdefault(acquired, set()).add(after.job_id)
@@ -98,9 +99,9 @@ class JobLocks:
         return False
 
     def steps_aside(self, before: Job | None, after: Job | None) -> bool:
-        """Return whether a queued job with a lock left its position, so that another job is the next one.
+        """Return whether a queued job with a lock left its position, so that another job may be first now.
 
-        If many locks are held, a take reads only the first job of each lock.
+        Takes must then read again: if many locks are held, a take reads only the first job of each lock.
         """
         if before is None or not before.queued or not parse_lane(before.lane).lock:
             return False
@@ -144,19 +145,19 @@ class IDAllocator:
         self._used: list[int] = []
 
     def planned(self, count: int) -> list[Statement]:
-        """Return the statement that draws the numbers missing for ``count`` from the sequence, if any."""
+        """Return the statement that draws IDs until ``count`` are free, or nothing if there are enough."""
         missing = count - len(self._free)
         return [(self._sql, (missing,))] if missing > 0 else []
 
     def add_numbers(self, rows: list[Row]) -> None:
-        """Add numbers that were drawn from the sequence."""
+        """Add IDs that were drawn from the sequence."""
         self._free.extend(number for (number,) in rows)
 
     def new(self) -> int:
-        """Allocate a number.
+        """Allocate an ID.
 
-        A unit that needs more than planned doubles its numbers with each draw. The rest is kept for later
-        units.
+        If a unit needs more IDs than planned, each draw doubles their number. IDs that it does not use are
+        kept for later units.
         """
         count = max(len(self._used), 1)
         while not self._free:  # a draw skips numbers that exist already
@@ -168,25 +169,25 @@ class IDAllocator:
         return number
 
     def return_last(self, number: int) -> None:
-        """Return the number that was allocated last."""
+        """Release the ID that was allocated last, so that it is allocated again."""
         assert self._used[-1] == number
         self._free.appendleft(self._used.pop())
 
     def committed(self) -> None:
-        """Keep the allocated numbers: the unit was committed."""
+        """Record that the unit was committed, so that its IDs stay used."""
         self._used.clear()
 
     # --- InMemory: see store.base ------------------------------------------------------------------------
 
     def mark(self) -> int:
-        """Return how many numbers the unit has allocated."""
+        """Return the number of IDs that the unit has allocated."""
         return len(self._used)
 
     def undo(self, mark: int) -> None:
-        """Return the numbers allocated since the mark."""
+        """Release the IDs that were allocated since the mark."""
         self._free.extendleft(reversed(self._used[mark:]))
         del self._used[mark:]
 
     def forget(self) -> None:
-        """Return all numbers allocated by the open unit."""
+        """Release all IDs that the open unit has allocated."""
         self.undo(0)

@@ -60,12 +60,12 @@ from bedrockjobs.store.schema import SchemaError
 from bedrockjobs.store.transfer import moved_refusal
 
 MOVES_MAX = 10
-"""Maximum number of times that a unit begins again because the test clock moved: the server that moves it
-runs units in between."""
+"""Maximum number of times that a unit begins again because another server moved the test clock; that server
+runs units between two moves."""
 
 
 class ClockMoved(StoreConflict):
-    """A unit began at a time other than that of the test clock."""
+    """A unit began at another time than the test clock of the database shows."""
 
     def __init__(self, date: str) -> None:
         """Hold the time stored in the database; empty if it has no test clock."""
@@ -89,8 +89,8 @@ class SharedTestClock:
     def agree_with_servers(self, session: DatabaseSession, control: int) -> None:
         """Follow the test clock of the live servers, or set it if there are none.
 
-        ``control`` is the key of the lock that all units share. Raises SchemaError if only one side uses a
-        test clock.
+        ``control`` is the key of the lock that all units share. Raises SchemaError if this server uses a test
+        clock and live servers do not, or if live servers use one and this server does not.
         """
         living = (SQL["clock_and_servers"], (SERVER_GONE_S,))
         ((date, servers),) = session.run_statements([living])[0]
@@ -105,12 +105,15 @@ class SharedTestClock:
         self._go_to(date)
 
     def check_after_reconnect(self, session: DatabaseSession) -> None:
-        """Follow the test clock after a reconnect; raises UnfitDatabase if only one side uses one."""
+        """Follow the test clock after a reconnect; raises UnfitDatabase as ``follow`` does."""
         ((date,),) = session.run_statements([(SQL["clock"], ())])[0]
         self.follow(date)
 
     def follow(self, date: str) -> None:
-        """Move to the time in the database; raises UnfitDatabase if only one side uses a test clock."""
+        """Move to the time ``date`` of the database, which is empty if the database has no test clock.
+
+        Raises UnfitDatabase if this server uses a test clock and the database has none, or the reverse.
+        """
         if bool(date) != (self._test_clock is not None):
             raise UnfitDatabase(_words(date))
         self._go_to(date)
@@ -136,7 +139,7 @@ _BETWEEN = " to "
 
 
 class Timekeeping:
-    """The maintenance part of a unit."""
+    """The operations of a unit for maintenance, outages and leases."""
 
     def __init__(
         self, transaction: Transaction, records: PostgreSQLRecords, keys: AdvisoryKeys, session_id: str
@@ -148,7 +151,7 @@ class Timekeeping:
         self._key = keys.key_of("watch")
 
     def watch(self) -> Watch:
-        """Try to become the maintenance leader until the unit ends."""
+        """Try to become the maintenance leader for this unit."""
         ((found,),) = self._transaction.run_statements((SQL["watch"], (self._key,)))
         mine, seen, away = found
         since, _, until = (away or "").partition(_BETWEEN)
@@ -164,7 +167,7 @@ class Timekeeping:
         self._transaction.write(SQL["renew_leases"], until)
 
     def leases_over(self, now: str, limit: int) -> list[int]:
-        """Return the runs with an expired lease."""
+        """Return the runIDs of at most ``limit`` runs with an expired lease."""
         (rows,) = self._transaction.run_statements((SQL["leases_over"], (now, limit)))
         return [run_id for (run_id,) in rows]
 
@@ -195,7 +198,7 @@ PEER_SQL = statements.read_statements(Path(__file__).with_name("peers.sql"), lam
 Connection = psycopg.AsyncConnection[Row]
 
 LINE_S_MAX = 5.0
-"""Maximum seconds for one exchange with the database, which normally takes milliseconds."""
+"""Maximum seconds for one round trip to the database, which normally takes milliseconds."""
 
 SEEN_DEAD: dict[str, Any] = {
     "tcp_user_timeout": PG_CONNECT_S_MAX * 1000,
@@ -203,14 +206,14 @@ SEEN_DEAD: dict[str, Any] = {
     "keepalives_interval": 1,
     "keepalives_count": 3,
 }
-"""Keepalive settings to detect a dead host, as a connection that only listens sends nothing."""
+"""TCP settings that detect a dead host, since a connection that only listens sends nothing."""
 
 
 class PostgreSQLPeers:
     """The membership and notifications of one server."""
 
     def __init__(self, url: str, schema: str, name: str, session: str, clock: Clock) -> None:
-        """Prepare the server ``name``; ``session`` is unique among the servers.
+        """Prepare the membership of the server ``name``; ``session`` is its unique ID.
 
         ``url`` leads to PostgreSQL directly: a pooler forwards no notifications.
         """
@@ -229,13 +232,13 @@ class PostgreSQLPeers:
         self._refused: set[str] = set()
         self.on_notification: Callable[[str], object] = lambda text: None
 
-    # --- connections
-    # -----------------------------------------------------------------------------------------
+    # --- connections -------------------------------------------------------------------------------------
 
     async def connect(self, version: str) -> None:
-        """Join the servers; raises NameTaken if a live server has this name, StoreError if that fails.
+        """Join the cluster.
 
-        Raises SchemaError if the queue was moved while this server started.
+        Raises NameTaken if a live server has this name, SchemaError if the queue was moved while this server
+        started, StoreError if the database refuses or cannot be reached.
         """
         name, session = self._me
         await self._align()
@@ -336,8 +339,7 @@ class PostgreSQLPeers:
             finally:
                 await connection.close()
 
-    # --- messages
-    # --------------------------------------------------------------------------------------------
+    # --- messages ----------------------------------------------------------------------------------------
 
     async def _align(self) -> None:
         """Align the clock with that of the database, if it is an AlignedClock."""
@@ -348,7 +350,7 @@ class PostgreSQLPeers:
             self._clock.align(moment, asked, self._clock.monotonic())
 
     async def exchange(self, changes: WorkerChanges) -> PeerState:
-        """Send the heartbeat and worker changes of this server; return the state of all. Raises StoreError.
+        """Send this server's heartbeat and worker changes; return the cluster's state. Raises StoreError.
 
         Heartbeats are sent first, in a separate transaction, so that no other row can delay them. A worker
         whose row the database refuses is left out.
@@ -388,7 +390,7 @@ class PostgreSQLPeers:
         )
 
     async def _meet_alone(self, worker: WorkerRow) -> list[Row]:
-        """Publish one worker; return nothing, and log it once, if the database refuses it."""
+        """Store one worker; if the database refuses it, log that once and return no rows."""
         try:
             return (await self._run_statements([_meeting([worker])]))[0]
         except StoreAway:

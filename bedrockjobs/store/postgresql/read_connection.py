@@ -26,7 +26,7 @@ ANSWER_S = 2.0
 """Seconds in addition to a read's own timeout in which PostgreSQL has to report the end of the read."""
 
 AWAY_S = 0.5
-"""Minimum seconds between attempts to connect; in between, reads fail at once instead of waiting."""
+"""Minimum seconds between two attempts to connect; reads between them fail immediately instead of waiting."""
 
 CANCEL_S = 1.0
 """Maximum seconds for sending a cancel request; PostgreSQL also ends the read by the read's own timeout."""
@@ -86,11 +86,11 @@ class ReadConnection:
         )
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
-        """Refuse new reads; running ones may finish."""
+        """Refuse new reads; running reads may finish."""
         self._refusal = refusal
 
     async def close(self) -> None:
-        """Refuse new reads and cancel running ones."""
+        """Refuse new reads and cancel running reads."""
         self.refuse()
         connection = self._connection
         if connection is not None and not connection.closed:
@@ -100,11 +100,12 @@ class ReadConnection:
             await connection.close()
 
     async def do(self, act: Callable[[Connection], Awaitable[_T]], *, again: bool = False) -> _T:
-        """Call ``act`` with the connection when it is free; return its result or raise its exception.
+        """Call ``act`` with the connection once no other read uses it; return the result of ``act``.
 
         The read is tried again once if the connection turns out to be broken. Raises TooMany if too many
-        reads wait, unless ``again``; TimedOut if the read takes too long; Unavailable without a connection.
-        If the caller is cancelled, the read still runs to its end, so that the limits keep counting it.
+        reads wait, unless ``again``; TimedOut if the read takes too long; Unavailable without a connection;
+        and what ``act`` raises. If the caller is cancelled, the read still runs to its end, so that the
+        limits keep counting it.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -185,7 +186,7 @@ class ReadConnection:
 
 
 def _retrieve_exception(read: asyncio.Future[Any]) -> None:
-    """Retrieve the exception of a read whose caller may have been cancelled."""
+    """Retrieve the exception of a read: asyncio logs it otherwise if the caller was cancelled."""
     if not read.cancelled():
         read.exception()
 
@@ -231,7 +232,7 @@ POLL_S = 1.0
 
 
 class Reads(Protocol):
-    """A connection, or a choice of connections, for reads."""
+    """A connection for reads, or the choice between primary and standby."""
 
     @property
     def pending(self) -> int:
@@ -241,19 +242,19 @@ class Reads(Protocol):
         """Run a read, as ``ReadConnection.do``."""
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
-        """Refuse new reads; running ones may finish."""
+        """Refuse new reads; running reads may finish."""
 
     async def close(self) -> None:
-        """Refuse new reads and cancel running ones."""
+        """Refuse new reads and cancel running reads."""
 
 
 class Standby:
     """A standby and its lag check."""
 
     def __init__(self, url: str, line: ReadConnection, session: str, confirmed: Callable[[], str]) -> None:
-        """Check the standby at ``url`` over a connection like ``line``, by the heartbeat of ``session``.
+        """Check the standby at ``url`` with the settings of ``line``, by the heartbeat of ``session``.
 
-        ``confirmed`` returns the last heartbeat committed on the primary; empty before the first.
+        ``confirmed`` returns the last heartbeat committed on the primary; empty before the first one.
         """
         self._url = url
         self._line = line.elsewhere(url)
@@ -262,7 +263,7 @@ class Standby:
         self._looking: asyncio.Task[None] | None = None
         self._reported: bool | None = None
         self.usable = False
-        """Whether it is connected and keeps up."""
+        """Whether the standby is connected and lags by at most ``LAG_S_MAX``."""
 
     def with_primary(self, primary: ReadConnection, *, first: bool) -> PrimaryOrStandby:
         """Return reads that use ``primary`` or this standby; ``first`` prefers the standby."""
@@ -320,12 +321,12 @@ class Standby:
 
 
 class PrimaryOrStandby:
-    """Reads on the primary or the standby; if one fails, the other is used."""
+    """Reads on the primary or the standby; a read that fails on one of them is retried on the other."""
 
     def __init__(
         self, primary: ReadConnection, standby: ReadConnection, watch: Standby, *, standby_first: bool
     ) -> None:
-        """Use the standby only while ``watch`` allows it, first or only as a fallback."""
+        """Use the standby only while ``watch`` finds it usable, before the primary if ``standby_first``."""
         self._primary = primary
         self._standby = standby
         self._watch = watch
@@ -337,9 +338,9 @@ class PrimaryOrStandby:
         return self._primary.pending + self._standby.pending
 
     async def do(self, act: Callable[[Connection], Awaitable[_T]], *, again: bool = False) -> _T:
-        """Run a read, as ``ReadConnection.do``; if the connection fails, retry on the other one.
+        """Run a read, as ``ReadConnection.do``; if the connection fails, retry on the other server.
 
-        It is also retried if the standby cancels a read that conflicts with replication.
+        A read is also retried if the standby cancels it because it conflicts with replication.
         """
         if not self._watch.usable:
             return await self._primary.do(act, again=again)
@@ -352,11 +353,11 @@ class PrimaryOrStandby:
             return await second.do(act, again=again)
 
     def refuse(self, refusal: CommandError = STOPPING) -> None:
-        """Refuse new reads; running ones may finish."""
+        """Refuse new reads; running reads may finish."""
         self._primary.refuse(refusal)
         self._standby.refuse(refusal)
 
     async def close(self) -> None:
-        """Refuse new reads and cancel running ones."""
+        """Refuse new reads and cancel running reads."""
         await self._primary.close()
         await self._standby.close()

@@ -101,8 +101,8 @@ WORK_MEM = "16MB"
 """Memory for one step of a Query; a step that needs more uses PostgreSQL's disk."""
 
 DIGITS_MAX = 400
-"""Maximum length of a number in PostgreSQL's text form that is converted; that of any 64-bit integer or float
-is shorter."""
+"""Maximum number of characters of a number in PostgreSQL's text form that is converted to a number; any
+64-bit integer or float is shorter."""
 
 _BEHIND = " ) AS some_rows"
 """The text placed after the user's SQL; error messages are cut where it begins."""
@@ -166,7 +166,7 @@ _KEPT = frozenset({"int2", "int4", "int8", "oid", "float4", "float8", "bytea"})
 
 
 class FreeQuery:
-    """Runs one Query after another."""
+    """Runs the SQL of Query, one Query after another."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class FreeQuery:
             log.warning("Query is refused: %s", error.detail)
 
     def refuse(self) -> None:
-        """Refuse new Queries during a shutdown; running ones may finish."""
+        """Refuse new Queries during a shutdown; running Queries may finish."""
         self._line.refuse()
 
     async def cancel_all(self) -> None:
@@ -278,8 +278,8 @@ class FreeQuery:
     def _weighed(self, sql: str) -> str:
         """Return a statement that runs the SQL once, and returns one row of NULLs if its rows are too many.
 
-        Each row begins with the number and total size of all. The CTE names are random, so that SQL that
-        closes our parentheses and opens its own cannot fake the count.
+        Each row begins with the number and the total size of all rows. The CTE names are random, so that SQL
+        that closes our parentheses and opens its own cannot fake the count.
         """
         asked, weighed = (f"_{secrets.token_hex(12)}" for _ in range(2))
         return (
@@ -347,13 +347,13 @@ def _refusal(error: psycopg.Error) -> CommandError:
 _BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
 """Views always use the indexes, whatever the statistics say."""
 
-# Number of large rows fetched together: a read may exceed its size limit by so many rows of 4 MiB each.
 _CHUNK = 8 if psycopg.capabilities.has_stream_chunked() else 1
-"""Number of large rows fetched together; 1 if libpq is too old."""
+"""Number of large rows fetched together; 1 if libpq is too old. A read may exceed its size limit by that many
+rows, of 4 MiB each."""
 
 
 class PostgreSQLReader(Reader):
-    """The reads of one server: index seeks on one connection, scans on another."""
+    """Reads committed rows for one server: index seeks on one connection, scans on another."""
 
     _seeks: Reads
     _scans: Reads
@@ -413,7 +413,7 @@ class PostgreSQLReader(Reader):
 async def _read(
     line: Reads, view: View, named: Mapping[str, Any], rows_max: int, bytes_max: int, *, again: bool = False
 ) -> Page:
-    """Return at most ``rows_max`` rows, up to the one that exceeds ``bytes_max``; raises CommandError."""
+    """Return at most ``rows_max`` rows, up to the row that exceeds ``bytes_max``; raises CommandError."""
     parameters = view.parameters(named)
 
     async def fetched(connection: Connection) -> Page:
@@ -437,7 +437,7 @@ async def _read(
 
 
 async def _rows(connection: Connection, view: View, parameters: list[Any]) -> AsyncGenerator[Row]:
-    """Yield rows; large ones are streamed, so that no more are in memory than needed."""
+    """Yield the rows of a view; large rows are streamed, so that only ``_CHUNK`` of them are in memory."""
     async with connection.cursor() as cursor:
         if view.large:
             stream = cast("AsyncGenerator[Row]", cursor.stream(view.sql, parameters, size=_CHUNK))

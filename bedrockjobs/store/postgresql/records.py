@@ -1,6 +1,7 @@
-"""The tables next to jobs on PostgreSQL: with prefetched runs and keys, buffered writes, and an epoch.
+"""The tables other than ``jobs`` on PostgreSQL: prefetched runs and keys, buffered writes, and an epoch.
 
-Raising the epoch makes all servers drop their cached pauses, drains, tokens and crash list.
+The epoch is a number in the database. When a unit raises it, all servers drop their cached pauses, drains,
+tokens and crash list.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _WIDTH = len(RunRow._fields)
 
 
 class PostgreSQLRecords(Records):
-    """Caches pauses, drains, tokens and the crash list until the epoch changes, and all else for one unit."""
+    """Caches pauses, drains, tokens and the crash list until the epoch changes; other rows for one unit."""
 
     def __init__(self, transaction: Transaction, keys: AdvisoryKeys) -> None:
         """Use ``transaction``; ``keys`` are the advisory lock keys."""
@@ -93,7 +94,7 @@ class PostgreSQLRecords(Records):
         self._workflows = {}
 
     def look_up(self, job_ids: Iterable[int], used: list[Row], kept: list[Row], inbox: list[Row]) -> None:
-        """Store what a lookup has read of some jobs: unique keys, kept runs of those gone, and the inbox."""
+        """Store the rows read about some jobs: unique keys, kept runs of deleted jobs, rows of the inbox."""
         self._inbox = {row[0]: InboxRow._make(row) for row in inbox}
         self.read_ahead((), [], (), job_ids, used)
         self._kept = {}
@@ -109,7 +110,7 @@ class PostgreSQLRecords(Records):
         key_holders: Iterable[int],
         used: list[Row],
     ) -> None:
-        """Store prefetched runs and keys; what was requested and not found does not exist."""
+        """Store prefetched runs and keys; a run or key that was requested, but not found, does not exist."""
         self._runs = dict.fromkeys(run_ids)
         for row in runs:
             run = RunRow._make(row[:_WIDTH])
@@ -331,8 +332,7 @@ class PostgreSQLRecords(Records):
         if rows:
             self._transaction.write(SQL[f"{statement}s"], *columns([*map(tuple, rows)]))
 
-    # --- with an epoch
-    # ---------------------------------------------------------------------------------------
+    # --- with an epoch -----------------------------------------------------------------------------------
 
     def raise_epoch(self) -> None:
         """Make all servers drop their cached pauses, drains, tokens and crash list."""
@@ -376,7 +376,7 @@ class PostgreSQLRecords(Records):
         self._transaction.run_statements((SQL[f"see_{kind}s_alike"], given))
 
     def running(self, pattern: str) -> int:
-        """Return the number of matching runs in progress; no other server adds one before the commit."""
+        """Return the number of matching runs in progress; no other server adds one until the commit."""
         lock = SQL["lock_each"], ([self._limits_key],)
         _, ((count,),) = self._transaction.run_statements(
             lock, (SQL["count_running"], (anchored_regex([pattern]),))

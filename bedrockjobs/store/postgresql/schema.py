@@ -28,7 +28,7 @@ VERSION = 11
 
 
 class TooOld(SchemaError, StoreBroken):
-    """The tables were migrated to a version that this server does not support; it must stop."""
+    """The tables were migrated to a version that this server does not support; the server must stop."""
 
 
 class Step(NamedTuple):
@@ -39,7 +39,7 @@ class Step(NamedTuple):
     needs: int
     """The oldest server version that may use the tables after the step."""
     sql: str
-    """Statements that take constant time however many jobs there are, such as a column with a constant
+    """Statements whose time does not depend on the number of jobs, such as adding a column with a constant
     default."""
 
 
@@ -56,10 +56,10 @@ STEPS: tuple[Step, ...] = (
     Step(10, 10, _read("step_10.sql")),
     Step(11, 10, _read("step_11.sql")),
 )
-"""All steps since version 4, the first for PostgreSQL. Why some steps exclude older servers: version 5 added
-tokens, which they would not check; version 6 changed the advisory lock keys; version 9 added workflows, of
-which they would end jobs without starting the next; version 10 counts by name, in a table that they could not
-write."""
+"""All steps since version 4, the first version for PostgreSQL. Some steps exclude older servers: version 5
+added tokens, which older servers would not check; version 6 changed the advisory lock keys; version 9 added
+workflows, whose next jobs older servers would not start; version 10 counts by name, in a table that older
+servers could not write."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest tested version with generated columns, pipelines and security fixes."""
@@ -205,7 +205,7 @@ def ensure(session: DatabaseSession, schema: str) -> None:
 
 
 def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
-    """Run the missing steps while no unit is open."""
+    """Run the missing migration steps; they wait until no server has an open unit."""
     version = _versions(session).tables
     steps = [step for step in STEPS if step.version > version]
     if not steps:
@@ -227,7 +227,7 @@ def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
 
 
 def _add_fingerprints(session: DatabaseSession) -> None:
-    """Compute the fingerprints of failed jobs and runs, which versions before 6 did not store."""
+    """Compute the fingerprints of failed jobs and runs; versions before 6 had none."""
     for failed, note, error_of in (
         (_FAILED_JOBS, _FINGERPRINT_JOBS, error_in),
         (_FAILED_RUNS, _FINGERPRINT_RUNS, str),
@@ -242,9 +242,10 @@ def _add_fingerprints(session: DatabaseSession) -> None:
 
 
 class Versions(NamedTuple):
-    """The state of the tables."""
+    """The versions of the tables, and whether the queue was moved."""
 
     tables: int
+    """The version of the tables themselves."""
     needs: int
     """The oldest server version that may use the tables."""
     place: str

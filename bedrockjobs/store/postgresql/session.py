@@ -56,7 +56,7 @@ class SessionRequirements:
     serial: bool = False
     """Whether the units of all servers with this requirement run one at a time."""
     pooled: bool = False
-    """Whether the settings say that a pooler in transaction mode is in between; if not, a pooler is
+    """Whether the settings say that a pooler in transaction mode is in between; if False, a pooler is still
     detected."""
 
     @classmethod
@@ -171,9 +171,9 @@ def _yield_until_ready(fileno: int, wanted: Wait, limit_s: float | None) -> Read
 
 @contextmanager
 def answered_within(connection: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
-    """Shut down an asyncio connection that has not answered in time; raises TimeoutError then.
+    """Shut down an asyncio connection that has not answered within ``seconds``, and raise TimeoutError.
 
-    The task is not cancelled, as psycopg would then send a cancel request and wait for ten more seconds.
+    The task is not cancelled, since psycopg would then send a cancel request and wait for ten more seconds.
     """
     late = False
 
@@ -201,8 +201,8 @@ CONNECTING = "connect"
 def run_in_thread(work: Callable[[], T]) -> T:
     """Run blocking work in a thread, yielding to the event loop until it is done; return its result.
 
-    Without a loop to yield to, it runs in the calling thread. A server that stops may abandon the caller; the
-    work still runs to its end.
+    Without a loop to yield to, the work runs in the calling thread. If a server that stops abandons the
+    caller, the work still runs to its end.
     """
     if not can_pause():
         return work()
@@ -332,9 +332,10 @@ class StatementPipeline:
         self._prepared = 0
 
     def exchange(self, statements: Iterable[Statement]) -> PQGen[list[StatementResult]]:
-        """Send statements and return their results; raises StatementError for the first that failed.
+        """Send statements and return their results; raises StatementError for the first one that failed.
 
-        It is a psycopg generator: it yields whether it waits to read or to write, and receives what is ready.
+        This is a psycopg generator: it yields whether it waits to read or to write, and is sent which of both
+        is possible.
         """
         encoded_statements = [(sql, [*map(encoded, parameters)]) for sql, parameters in statements]
         pgconn = self._pgconn
@@ -356,7 +357,7 @@ class StatementPipeline:
         return self._answers(asked, results)
 
     def _send(self, statements: list[tuple[str, list[bytes | None]]]) -> list[str | None]:
-        """Queue statements; return for each request the SQL that it prepares, or None if it executes one."""
+        """Queue statements; return for each request the SQL that it prepares, or None if it executes SQL."""
         pgconn, names = self._pgconn, self._names
         asked: list[str | None] = []
         for sql, parameters in statements:
@@ -528,7 +529,7 @@ class DatabaseSession:
     ) -> None:
         """Connect to ``url``, using the tables in ``schema``; raises StoreError.
 
-        Unless ``at_once``, ``connect_again`` connects.
+        If ``at_once`` is False, the session is not connected until ``connect_again`` is called.
         """
         self._url = url
         self._schema = schema
@@ -536,13 +537,13 @@ class DatabaseSession:
         self._busy = False
         self._ended = False
         self._latest: PatientConnection | None = None
-        """The last connection made, even by a thread whose caller no longer waits for it."""
+        """The last connection, even if it was made by a thread for which no caller waits any longer."""
         self.round_trips = 0
         """Number of round trips so far."""
         self.guards: list[TransactionCheck] = []
         """Conditions checked after BEGIN and after COMMIT of each transaction."""
         self.parameters: dict[str, str] = {}
-        """PostgreSQL parameters to set in each transaction: behind a pooler, all of ours."""
+        """PostgreSQL parameters to set in each transaction: behind a pooler, those of the requirements."""
         self._unconfirmed: list[str] = []
         if at_once:
             self._connect()

@@ -24,7 +24,7 @@ _LANES = (
     "SELECT asked.lane FROM unnest(${lanes}::text[]) AS asked (lane)"
     " WHERE asked.lane = '' OR (SELECT true FROM jobs WHERE found = asked.lane AND {queued} LIMIT 1)"
 )
-"""The lanes of a list that have queued jobs: few of all the lanes that a worker may read are in use."""
+"""Selects the lanes of a list that have queued jobs: of the lanes that a worker may read, few are in use."""
 
 _KEY_LIMIT = (
     f"(SELECT min((each->>{Limit._fields.index('running')})::bigint) FROM json_array_elements("  # noqa: S608
@@ -186,13 +186,14 @@ MARKS = {
 """Placeholders of ``queries.sql``, in addition to those of every statement file.
 
 ``database_now``: the clock of the database, as a timestamp with milliseconds. ``every_lane``: the lanes in
-use. ``open_lanes``: lanes, and whether they are exempt from pauses. ``next_by_name``: the next jobs without a
-lock of some names. ``next_in_open_lane``: the same for the open lane only. ``next_with_lock``: the next jobs
-with a free lock of a priority, by a scan or by the first job of each lock. ``stop``: a row for the end of a
-scan. ``highest_name``: appended to a prefix, sorts after all names with it. ``in_order``: matches the
-predicate of the index ``jobsByPriority``. ``plain_take``, ``plain_end``: the job can be taken or ended in one
-statement (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``). ``named``: some jobs, and the first job of some names.
-``open``: the queued job is not excluded or paused, and its lock is free.
+use. ``open_lanes``: lanes, and whether they are exempt from pauses. ``next_by_name``: for some names, the
+next jobs without a lock, in any lane. ``next_in_open_lane``: for some names, the next jobs in the open lane.
+``next_with_lock``: the next jobs of a priority whose lock is free, by a scan or by the first job of each
+lock. ``stop``: a row for the end of a scan. ``highest_name``: appended to a prefix, sorts after all names
+with this prefix. ``in_order``: matches the predicate of the index ``jobsByPriority``. ``plain_take``,
+``plain_end``: the job can be taken or ended in one statement (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``).
+``named``: some jobs, and the first job of some names. ``open``: the queued job is not excluded or paused, and
+its lock is free.
 """
 
 

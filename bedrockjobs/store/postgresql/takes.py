@@ -1,7 +1,7 @@
-"""Finds the job of a take: the first known one, once it is certain that no unknown job comes before it.
+"""Finds the job of a take: the first known job, once it is certain that no unknown job comes before it.
 
 For each name or pattern a unit keeps the position up to which it has read the database. The unit has locked
-all jobs it knows: a job that was found for one command and not taken serves the next one.
+all jobs it knows: a job that was found for one command, but not taken, may be taken by the next command.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ PASSED_MAX = 100
 the first job of each lock instead."""
 
 LOCKS_MAX = 300
-"""Maximum number of locks that it then looks at, within milliseconds; if there are more, the query is
-repeated with higher limits."""
+"""Maximum number of locks whose first job such a take looks for, within milliseconds. If there are more, the
+query is repeated with higher limits."""
 
 JOBS_FURTHER, LOCKS_FURTHER = 100, 10
-"""Factors for PASSED_MAX and LOCKS_MAX at each repetition; looking at a lock takes as long as walking past
-five jobs."""
+"""Factors by which PASSED_MAX and LOCKS_MAX grow at each repetition; looking for the first job of a lock
+takes as long as walking past five jobs."""
 
 _OF_LOCKS = {found_in(str(Lane(now, own, "L"))) for now in (False, True) for own in ("", *OWN_COMMANDS)}
 
@@ -78,7 +78,7 @@ class QueryShape(NamedTuple):
     mocked: bool
     priority: int | None
     worker: str | None
-    """The requesting worker if queued jobs are bound to it; otherwise None."""
+    """The worker that sends the request, if queued jobs are bound to that worker; otherwise None."""
     accepts: tuple[str, ...]
 
 
@@ -90,9 +90,9 @@ class CandidateQuery(NamedTuple):
     """Number of jobs for each name; empty if the query has patterns."""
     patterns: Names | None = None
     limit: int = 0
-    """Number of jobs that match the patterns; 0 if the query has names."""
+    """Number of jobs to find for the patterns; 0 if the query has names."""
     by_workers: bool = False
-    """Whether any requester is a worker, whose takes start runs."""
+    """Whether any of the requests comes from a worker, whose takes start runs."""
 
     def statement(
         self,
@@ -104,10 +104,11 @@ class CandidateQuery(NamedTuple):
         claimed: str = "",
         seen: bool = False,
     ) -> Statement:
-        """Return the statement that locks the next jobs, except ``known`` ones and ``closed`` locks.
+        """Return the statement that locks the next jobs, except ``known`` jobs and jobs of ``closed`` locks.
 
-        It starts at the low-water marks ``floors``. With ``claimed``, a timestamp, it also marks plain jobs
-        as taken. With ``seen`` it locks nothing, and finds jobs locked by other units too.
+        The search starts at the low-water marks ``floors``. With ``claimed``, a timestamp, the statement also
+        marks plain jobs as taken. With ``seen``, it locks nothing, and also finds jobs that other units have
+        locked.
         """
         if self.patterns is not None:
             left_out = (self.sort.priority, list(known), list(closed))
@@ -124,7 +125,7 @@ class CandidateQuery(NamedTuple):
         return SQL["see_by_name" if seen else "take_by_name"], parameters
 
     def in_open_lane(self, now: str, floors: LowWaterMarks, *, claimed: str) -> Statement:
-        """Return the same statement for names if all queued jobs are in the open lane."""
+        """Return a faster ``statement`` for names, correct if all queued jobs are in the open lane."""
         names, wanted = list(self.requested), list(self.requested.values())
         parameters = now, self.sort.priority, names, wanted, *_by_class(map(floors.marks_of, names))
         if claimed:
@@ -142,7 +143,7 @@ class CandidateQuery(NamedTuple):
     ) -> Statement:
         """Return the statement for jobs with locks, which ``statement`` does not find.
 
-        ``tried`` is how often its limits were found too low; they grow with it.
+        ``tried`` is the number of times that the limits of this statement were too low; they grow with it.
         """
         parameters = self._arguments(now, known, locks=True)
         passed = max(PASSED_MAX, tried) * JOBS_FURTHER**tried
@@ -156,7 +157,7 @@ class CandidateQuery(NamedTuple):
 
 
 def scanned_max(limit: int) -> int:
-    """Return how many jobs of a priority to examine to find ``limit`` jobs."""
+    """Return the maximum number of jobs of a priority to examine in order to find ``limit`` jobs."""
     return max(SCANNED_MAX, SCANNED_EACH * limit)
 
 
@@ -172,7 +173,7 @@ def heads_of(key: HeadKey, heads: Sequence[Head]) -> Statement:
 
 
 def floors_of(floors: Mapping[str, LowWaterMark]) -> Statement:
-    """Return the statement that reads the low-water marks of some names, starting at the known ones."""
+    """Return the statement that reads the low-water marks of some names, starting at the known marks."""
     return SQL["floors_of_names"], (list(floors), *_by_class(floors.values()))
 
 
@@ -181,7 +182,7 @@ def _by_class(floors: Iterable[LowWaterMark]) -> list[list[str]]:
 
 
 def sort_of(request: TakeRequest, with_own_jobs: Collection[str] = ()) -> QueryShape:
-    """Return the shape of a request; it includes the worker only for workers ``with_own_jobs``."""
+    """Return the shape of a request; it includes the worker only if the worker is in ``with_own_jobs``."""
     worker = request.worker if request.worker in with_own_jobs else None
     return QueryShape(request.mocked, request.priority, worker, request.accepts)
 
@@ -189,8 +190,8 @@ def sort_of(request: TakeRequest, with_own_jobs: Collection[str] = ()) -> QueryS
 def planned_queries(requests: Iterable[TakeRequest]) -> list[CandidateQuery]:
     """Return the candidate queries for some requests, with the total number of jobs they may take.
 
-    Patterns may find jobs that another request of the unit takes first, so each asks for the total. Jobs
-    bound to a worker are not included.
+    Patterns may find jobs that another request of the unit takes first, so a query by patterns requests the
+    total. Jobs bound to a worker are not included.
     """
     requests = list(requests)
     by_workers = any(request.worker for request in requests)
@@ -215,7 +216,7 @@ def planned_queries(requests: Iterable[TakeRequest]) -> list[CandidateQuery]:
 
 
 def may_claim(looks: Sequence[CandidateQuery]) -> bool:
-    """Return whether a query may mark found jobs as taken: if it is the only one and no worker asks."""
+    """Return whether a query may mark jobs as taken: if it is the only one, and no request is a worker's."""
     return len(looks) == 1 and not looks[0].by_workers
 
 
@@ -307,7 +308,7 @@ class CachedBounds:
     # --- one unit ----------------------------------------------------------------------------------------
 
     def bounds_to_read(self, looks: Sequence[CandidateQuery], now: str) -> list[Statement]:
-        """Return the bounds worth reading before these queries, while the unit has written nothing."""
+        """Return the statements that read the bounds for these queries, before the unit writes anything."""
         if self._unsure or not (self._since and self._since <= now < after_seconds(self._since, KEPT_S)):
             self.floors.forget()
             if self._unsure:
@@ -329,7 +330,7 @@ class CachedBounds:
         return statements + self._reread_heads()
 
     def _reread_heads(self) -> list[Statement]:
-        """Return the statements that read again the heads that were queried since they were read."""
+        """Return the statements that read heads again, if their names were queried since the last read."""
         self._asked = [(heads, list(heads.used)) for heads in self._used if heads.used]
         return [heads_of(heads.key, heads.cached_heads(asked)) for heads, asked in self._asked]
 
@@ -372,7 +373,7 @@ class CachedBounds:
     ) -> list[Head]:
         """Return the next heads that are due and not paused; raises StillSearching.
 
-        It also raises StillSearching if the pauses would have to be read.
+        StillSearching is also raised if the pauses are not cached.
         """
         pauses = self._pauses()
         if pauses is None:
@@ -415,7 +416,7 @@ class SpeculativePrefetch(NamedTuple):
     heads: list[Head]
     """The heads to query, in order."""
     requested: list[int]
-    """How many jobs to request for each head."""
+    """Number of jobs to request for each head."""
     end: Order
     """The position before which there are no other heads."""
     claimed: str
@@ -462,8 +463,8 @@ def behind_heads(
 ) -> SpeculativePrefetch | None:
     """Return the prefetch for patterns with cached heads; None if no head is due or it would take too long.
 
-    Plain jobs are marked as taken at ``claimed``, unless it is empty. The n-th name is asked for 1/n of the
-    limit: if the names before it have as many jobs, no more of its jobs can be among the next.
+    Plain jobs are marked as taken at ``claimed``, unless it is empty. Of the n-th name, 1/n of the limit is
+    requested: if each name before it has as many jobs, no further job of that name is among the next jobs.
     """
     # Names queried in addition to 1.25 times the number that had any of the next jobs last time.
     count = min(query.limit, int(1.25 * known.share * query.limit) + 8)
@@ -497,7 +498,7 @@ class NextNames:
     """The names that match some patterns and are queried one by one, names with the next due jobs first."""
 
     def __init__(self, limit: int, patterns: Names | None) -> None:
-        """Ask for ``limit`` jobs at a time, from the beginning, with the plain names among ``patterns``."""
+        """Request ``limit`` jobs at a time; begin with the exact names in the list ``patterns``."""
         self.limit = limit
         self.often: dict[str, int] = {}
         """Names that were queried more than once, with how often; kept between units."""
@@ -512,8 +513,8 @@ class NextNames:
     def limit_per_name(self, names: list[str]) -> dict[str, int]:
         """Return how many jobs of each name to request next, and count the query.
 
-        It is one job more than the share of the name, to know what follows; the number is doubled each time
-        it was not enough.
+        The number is the share of a name in ``limit`` and one job more, to know what follows. It is doubled
+        each time it was not enough.
         """
         each = -(-self.limit // max(len(self.names), 1)) + 1
         wanted = {name: min(each << self.names[name], max(self.limit, each)) for name in names}
@@ -553,7 +554,7 @@ class Takes:
         self._looked: dict[TakeKey, Order] = {}
         """For each query, the position up to which all jobs are known."""
         self._asked: dict[TakeKey, NextNames] = {}
-        """For each query by patterns whose scan did not find enough, the names that are queried instead."""
+        """For each query by patterns whose scan found too few jobs, the names that are queried instead."""
         self._behind_heads: dict[TakeKey, CandidateQuery] = {}
         """Queries by patterns that were prefetched in the first round trip."""
         self._seen: dict[TakeKey, bool] = {}
@@ -569,7 +570,7 @@ class Takes:
     def behind_heads(
         self, prefetches: Iterable[SpeculativePrefetch], now: str, results: Iterator[list[Row]], *, sure: bool
     ) -> None:
-        """Store the rows of the prefetch; ``sure``: whether the cached heads are still valid."""
+        """Store the rows of the prefetches; ``sure``: whether the cached heads are still valid."""
         for each in prefetches:
             rows = next(results)
             self._rows.add_rows((row for row in rows if row[1] is not None), each.claimed)
@@ -594,9 +595,9 @@ class Takes:
         complete: bool = True,
         claimed: str = "",
     ) -> None:
-        """Store the rows of a candidate query, which marked plain jobs as taken at ``claimed``.
+        """Store the rows of a candidate query, which marked plain jobs as taken if ``claimed`` is not empty.
 
-        ``locked`` are the rows of ``CandidateQuery.with_lock``, None if it was not run; ``complete`` is
+        ``locked`` are the rows of ``CandidateQuery.with_lock``, None if it was not run. ``complete`` is
         whether all lanes with queued jobs were read.
         """
         if query.patterns is not None:
@@ -616,7 +617,7 @@ class Takes:
             self._looked[query.sort, name, now] = known[wanted - 1] if len(known) >= wanted else EVERYTHING
 
     def _walked(self, query: CandidateQuery, names: Names, now: str, rows: list[Row]) -> None:
-        """Store the rows of a scan; if it had to stop, the rest is queried name by name."""
+        """Store the rows of a scan by patterns; if it reached its limit, the names are queried one by one."""
         jobs = [row for row in rows if row[1] is not None]
         self._rows.add_rows(jobs)
         key = query.sort, names, now
@@ -661,7 +662,7 @@ class Takes:
     def _split_by_lock(
         self, query: CandidateQuery, now: str, *, seen: bool = False
     ) -> tuple[list[Row], list[Row] | None]:
-        """Return the rows without a lock, and those with one, or None if no job has a lock."""
+        """Return the rows of jobs without a lock, and of jobs with a lock (None if no job has a lock)."""
         floors, known, closed = self._remembered.floors, self._rows.queued(), self._locks.closed()
         first = query.statement(now, floors, known, closed, seen=seen)
         if query.patterns is not None or not self._remembered.locks:
@@ -678,7 +679,7 @@ class Takes:
         self.looked(query, now, *self._split_by_lock(query, now))
 
     def _find_names(self, asked: NextNames, sort: QueryShape, request: TakeRequest, now: str) -> None:
-        """Find the names with the next due jobs after those found before."""
+        """Find the names with the next due jobs, after the names found before."""
         names = request.names
         wanted = WantedHeads(asked.last, now, sort.priority, asked.limit + 1, self._pauses())
         heads, first_names, end = self._remembered.find(
@@ -748,7 +749,7 @@ class Takes:
         return rows[0]  # type: ignore[no-any-return]
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
-        """Return those of ``names`` with a due job, and all names with a job that became due ``lately``."""
+        """Return which of ``names`` have a due job, and all names with a job due since ``lately``."""
         # Up to 20 jobs with a lock, per name and priority, decide whether a waiter may take one. Up to 1,000
         # jobs per lane and priority that became due lately are reported to waiters: half a millisecond.
         results = self._transaction.run_statements(
@@ -763,7 +764,7 @@ def _is_cut(locked: list[Row]) -> bool:
 
 
 def _covers(end: Order, best: Job | None) -> bool:
-    """Return whether no unknown job comes before the best known one."""
+    """Return whether no unknown job comes before the best known job."""
     return end == EVERYTHING or (best is not None and order_of(best) <= end)
 
 
@@ -799,8 +800,7 @@ class SkippedLocked:
     def is_locked_elsewhere(self, request: TakeRequest, now: str) -> bool:
         """Return whether another unit has locked a due job, or one that became due since this unit began.
 
-        Jobs that were due when the unit began may be taken by others; what they requeue has a later
-        timestamp.
+        Other units may take jobs that were due when this unit began, and requeue them with a later nextRun.
         """
         if not self._present:
             self._present = max(now, timestamp_ms(self._clock.now() + self._apart))

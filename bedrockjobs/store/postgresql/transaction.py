@@ -1,8 +1,8 @@
 """The open transaction: rows in memory, buffered writes, and the jobs that takes choose from.
 
-Writes are sent with the next read or the commit. So most units need two round trips: one locks and reads, the
-other writes and commits. The buffer is a list of statements in order; a savepoint that is rolled back before
-it was sent leaves no trace.
+Writes are sent with the next read or with the commit. So most units need two round trips: one locks and reads
+rows, the other writes and commits. The buffer is a list of statements in order. If a savepoint is rolled back
+before it was sent, its statements are removed from the buffer.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class UnitRows:
         """Jobs that ever had a child."""
         self._new_parents: set[int] = set()
         self.candidates = Candidates()
-        """The queued jobs among these."""
+        """The queued jobs among the jobs of the unit."""
         self.chars_read = 0
 
     def forget(self) -> None:
@@ -177,9 +177,9 @@ class UnitRows:
     # --- what was read -----------------------------------------------------------------------------------
 
     def add_rows(self, rows: Iterable[Row], claimed: str = "") -> list[Job]:
-        """Add rows that were read and locked; return the jobs as changed in memory, without deleted ones.
+        """Add rows that were read and locked; return their jobs as changed in memory, without deleted jobs.
 
-        With ``claimed``, a timestamp, each row also says whether it was marked as taken then.
+        With ``claimed``, a timestamp, each row also says whether the query marked the job as taken then.
         """
         jobs = []
         for row in rows:
@@ -200,9 +200,9 @@ class UnitRows:
         return jobs
 
     def read_ended(self, rows: Iterable[Row]) -> None:
-        """Add rows that the database has deleted already; handlers see them until they delete them too.
+        """Add rows that the first round trip has deleted; handlers see each job until they delete it too.
 
-        Raises StoreConflict for a damaged job, as it could not be restored unchanged.
+        Raises StoreConflict for a damaged job, since it could not be restored unchanged.
         """
         for job in self.add_rows(rows):
             if type(job) is DamagedJob:
@@ -210,7 +210,7 @@ class UnitRows:
             self._stored[job.job_id] = self._ahead[job.job_id] = None
 
     def miss(self, job_ids: Iterable[int]) -> None:
-        """Record that those of some jobs that were not read do not exist."""
+        """Record, for jobIDs that were requested, that the jobs that were not found do not exist."""
         for job_id in job_ids:
             if job_id not in self.now:
                 self.now[job_id] = self._stored[job_id] = None
@@ -241,7 +241,7 @@ class UnitRows:
         self._touched[job_id] = None
 
     def queued(self) -> list[int]:
-        """Return the queued jobs, which the database would find again once all is written."""
+        """Return the jobIDs of the queued jobs, which a query would find again."""
         return [job_id for job_id, job in self.now.items() if job is not None and job.queued]
 
     def put_back(self) -> list[Job]:
@@ -399,7 +399,7 @@ class Transaction:
         return self._session.run_statements([*pending, *statements])[len(pending) :]
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> ResultRows:
-        """Run a statement that reads, or buffer one that writes."""
+        """Run a statement that reads and return its rows, or buffer a statement that writes."""
         if sql.startswith("SELECT"):
             return ResultRows(self.run_statements((sql, parameters))[0])
         if sql in EVENTS:

@@ -75,7 +75,7 @@ PARAMETERS = {
     "enable_sort": "off",  # rows are read in index order
     "maintenance_work_mem": "128MB",  # all indexes are created at the end
 }
-"""Parameters of a bulk transaction; set in each one, as a pooler keeps none."""
+"""PostgreSQL parameters of a bulk transaction; each transaction sets them, since a pooler keeps none."""
 
 
 NO_URL = (
@@ -114,7 +114,7 @@ class BulkSession(DatabaseSession):
 
     @contextmanager
     def transaction(self, level: str) -> Iterator[None]:
-        """Begin a transaction of that isolation level; it is rolled back at the end unless committed."""
+        """Begin a transaction of an isolation level; at the end, roll it back unless it was committed."""
         try:
             self.script(f"BEGIN ISOLATION LEVEL {level}")
             for name, value in PARAMETERS.items():
@@ -174,12 +174,12 @@ class BulkSession(DatabaseSession):
         return int(self.value(f"SELECT count(*) FROM {table.name}"))  # noqa: S608 - a name of ours
 
     def meta(self) -> list[tuple[str, str]]:
-        """Return the rows of ``meta`` that are not specific to one engine, by key."""
+        """Return the rows of ``meta`` that both engines have, in key order."""
         (rows,) = self.run_statements([("SELECT key, value FROM meta ORDER BY key", ())])
         return [(key, value) for key, value in rows if key not in ENGINES_OWN and key != MOVED_TO]
 
     def numbers(self) -> NextIDs:
-        """Return the next IDs, above all existing rows."""
+        """Return the next jobID and runID, which are above all existing jobIDs and runIDs."""
         behind_jobs = self.value(
             "SELECT coalesce(max(jobID), 0) + 1 FROM jobs WHERE jobID < $1::bigint", COUNTED_ID_MAX
         )
@@ -191,7 +191,7 @@ class BulkSession(DatabaseSession):
         return NextIDs(max(job, int(behind_jobs)), max(run, int(behind_runs)))
 
     def finish(self, meta: list[tuple[str, str]], numbers: NextIDs) -> None:
-        """Write ``meta`` and the next IDs, create the dropped indexes, and derive computed columns."""
+        """Write ``meta``, the next IDs and the columns derived from others; create the dropped indexes."""
         event, change = (
             int(self.value(f"SELECT coalesce(max(seq), 0) + 1 FROM {table}"))  # noqa: S608 - names of ours
             for table in ("events", "audit")
@@ -231,11 +231,11 @@ LIVING = (
 
 
 class Undecided(TransferError):
-    """The outcome of a commit is unknown; the source stays marked."""
+    """The outcome of a commit is unknown; the source stays marked as moved."""
 
 
 class TransferDatabase(NamedTuple):
-    """A queue on PostgreSQL."""
+    """A queue on PostgreSQL: the URL of its database, and its schema."""
 
     url: str
     schema: str = SCHEMA
@@ -264,10 +264,10 @@ class TransferDatabase(NamedTuple):
 def to_postgresql(
     source: Path, target: TransferDatabase, options: MoveOptions, progress: Progress | None = None
 ) -> Moved:
-    """Move a file, which the caller owns, into a database without a queue or with an empty one.
+    """Move a file, whose ``DatabaseLock`` the caller holds, into a database without jobs.
 
-    Raises TransferError, SchemaError, StoreError, sqlite3.Error or OSError; except after Undecided, file and
-    database are then unchanged.
+    Raises TransferError, SchemaError, StoreError, sqlite3.Error or OSError. File and database are then
+    unchanged, except after Undecided.
     """
     with closing(open_source(source)) as connection, closing(target.open()) as session:
         connection.execute("BEGIN IMMEDIATE")  # blocks changes by hand
@@ -332,7 +332,7 @@ _ANY = "SELECT EXISTS (SELECT 1 FROM {})"
 def to_sqlite(
     source: TransferDatabase, target: Path, options: MoveOptions, progress: Progress | None = None
 ) -> Moved:
-    """Move a queue whose servers are all stopped into a new file; raises the same as ``to_postgresql``."""
+    """Move a queue whose servers are all stopped into a new file; raises as ``to_postgresql`` does."""
     if target.exists():
         raise TransferError(f"{target} exists; a queue is moved into a new file")
     with closing(source.open()) as session:
@@ -376,7 +376,7 @@ _UNMARK = f"DELETE FROM meta WHERE key = '{MOVED_TO}'"  # noqa: S608 - a constan
 def copy_to_file(
     source: TransferDatabase, target: Path, *, overwrite: bool, progress: Progress | None
 ) -> Copy:
-    """Back up a snapshot of a queue to ``target`` while servers run; raises the same as ``to_sqlite``.
+    """Back up a snapshot of a queue to ``target`` while servers run; raises as ``to_sqlite`` does.
 
     Damaged jobs are copied with their damage.
     """
@@ -425,7 +425,7 @@ def _refuse_nonempty(session: BulkSession, target: TransferDatabase) -> None:
     if nonempty:
         raise TransferError(
             f"{target.place} holds a queue already: {', '.join(nonempty)} have rows. Name another schema by"
-            f" --schema, or, if nobody needs it: DROP SCHEMA {target.schema} CASCADE"
+            f" --schema, or, if it is not needed: DROP SCHEMA {target.schema} CASCADE"
         )
 
 
@@ -448,7 +448,7 @@ def _refuse_moved(place: str, source: TransferDatabase) -> None:
 def undo_move(source: TransferDatabase) -> str:
     """Allow servers on a moved queue again; return where it was moved to, or an empty string.
 
-    Raises the same as a move.
+    Raises as ``to_sqlite`` does.
     """
     with closing(source.open()) as session, session.transaction("READ COMMITTED"):
         refuse_none(session, source)
@@ -472,7 +472,7 @@ _CALM = "UPDATE jobs SET nextRun = $1, expires = $2, lane = $3, memory = $4 WHER
 
 
 def hold_queue(database: TransferDatabase, by: str, reason: str, now: str) -> None:
-    """Hold everything in a queue without live servers, in one transaction.
+    """Put all jobs of a queue without live servers on hold, in one transaction.
 
     Raises TransferError if there is no queue or servers use it, SchemaError for another version, StoreError.
     """
@@ -497,9 +497,9 @@ def hold_queue(database: TransferDatabase, by: str, reason: str, now: str) -> No
 
 
 def install_functions(database: TransferDatabase) -> bool:
-    """Create the tables, if there are none, and the SQL functions; return whether these are new.
+    """Create the SQL functions, and the tables if there are none; return whether the functions are new.
 
-    Servers may use the queue meanwhile. Raises StoreError, SchemaError for a version that this one cannot
+    Servers may use the queue meanwhile. Raises StoreError, SchemaError for tables that this program cannot
     migrate, TransferError if the queue was moved.
     """
     with closing(database.open()) as session, session.transaction("READ COMMITTED"):

@@ -70,7 +70,9 @@ class OpeningRound:
         *,
         workflows: bool = False,
     ) -> None:
-        """Open for some plans at a timestamp; ``plain`` are jobs that are probably deleted when they end.
+        """Begin a unit with access plans at the timestamp ``now``.
+
+        ``plain`` are the jobIDs of jobs that are probably deleted when they end.
 
         ``clock`` is the expected time of the test clock in the database; empty for none. ``workflows``:
         jobs may belong to workflows.
@@ -222,7 +224,7 @@ class OpeningRound:
     def looked(
         self, query: CandidateQuery, results: Iterator[list[Row]]
     ) -> tuple[list[Row], list[Row] | None, bool]:
-        """Read the next rows of a query: jobs without a lock, and jobs with one (None if not queried).
+        """Read the next rows, of a query: jobs without a lock, and jobs with a lock (None if not queried).
 
         The last value is ``complete``.
         """
@@ -258,7 +260,7 @@ class AllHosts:
         return self._schedules.due(now)
 
     def next(self) -> str | None:
-        """Return when the next schedule is due."""
+        """Return when the next schedule that is not paused is due, or None."""
         (rows,) = self._transaction.run_statements((SQL["next_in_lane"], (EVERY_LANE,)))
         self._schedules.load([job_from(row) for row in rows])
         return self._schedules.next
@@ -269,8 +271,8 @@ GLANCES_MAX = 20
 each."""
 
 PLAIN_KEPT_MAX = 100_000
-"""Maximum number of jobs that one server remembers as plain (probably deleted when they end), about 10 MB;
-more than it runs at a time."""
+"""Maximum number of jobs that one server remembers as plain (probably deleted when they end), about 10 MB. A
+server runs fewer jobs at a time."""
 
 
 class UnitSavepoint(NamedTuple):
@@ -310,7 +312,7 @@ class PostgreSQLUnit:
         self._rows = transaction.UnitRows()
         self._transaction = transaction.Transaction(session, self._differences)
         self.records = PostgreSQLRecords(self._transaction, keys)
-        """The tables next to jobs."""
+        """The tables other than ``jobs``."""
         self._locks = JobLocks(self._transaction, self._rows, keys)
         self.remembered = CachedBounds(
             clock.monotonic, lambda: self.records.known_pauses, self.records.pause_of, whole=serial
@@ -332,7 +334,7 @@ class PostgreSQLUnit:
         self._run_ids = IDAllocator(self._transaction, "draw_runs")
         self._keys = keys
         self._firsts: dict[tuple[str, bool], int | None] = {}
-        """The first job of each name in the plans, real or mocked, as long as it is known."""
+        """The first job of each name in the plans, by whether it is mocked, while it is known."""
         self._plain: set[int] = set()
         """Jobs started by this server that are probably deleted when they end."""
         self._workflows = False
@@ -344,8 +346,8 @@ class PostgreSQLUnit:
         self._told_ready = list[Job]()
         self._told_wake_all = False  # told: returned, not yet sent to others
         self._may_wait = True
-        """Whether to wait for locks of rows outside the plans. With several commands in the unit, the others
-        would wait too."""
+        """Whether to wait for locks of rows outside the plans: not with several commands in the unit, since
+        the other commands would wait too."""
         self.first_due, self.due_names = self._takes.first_due, self._takes.due_names
         self._skipped_locked = SkippedLocked(self._takes, clock)
         self.skipped_locked, self.soonest = self._skipped_locked.is_locked_elsewhere, self._takes.soonest
@@ -535,7 +537,7 @@ class PostgreSQLUnit:
         self._write(job, self._found(job.job_id))
 
     def claim(self, job: Job) -> None:
-        """Write a job without special attributes that becomes RUNNING: update lastRun, attempt and runID."""
+        """Write a plain job that becomes RUNNING: update lastRun, attempt and runID."""
         self.save(job)
         if not (job.run_id or job.lane or job.parent_job_id or job.job_id in self._rows.parental) and (
             job.options_json == "{}" and not self.records.keep_finished_s
@@ -551,7 +553,7 @@ class PostgreSQLUnit:
         self._update_caches(before, None)
 
     def delete_plain(self, job_id: int) -> str | None:
-        """Delete a RUNNING job if nothing else is needed to finish it; return its name, else None."""
+        """Delete a RUNNING job and return its name, or None if finishing it takes more than a delete."""
         job = self._found(job_id)
         if (
             job is None
@@ -586,11 +588,10 @@ class PostgreSQLUnit:
                 self._takes.forget()
             self.news.wakes_all |= let_go
 
-    # --- queries
-    # ---------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------
 
     def _lock_rows(self, statement: str, *parameters: object) -> list[Job]:
-        """Lock and return rows, damaged ones as DamagedJob."""
+        """Lock and return the jobs that a statement finds; a damaged job is returned as DamagedJob."""
         sql = SQL[statement]
         if not self._may_wait and sql.endswith("FOR UPDATE"):
             sql += " NOWAIT"
@@ -598,7 +599,7 @@ class PostgreSQLUnit:
         return self._rows.add_rows(rows)
 
     def _sound(self, statement: str, *parameters: object) -> list[Job]:
-        """Lock and return rows; raises RowDamaged for the first damaged one."""
+        """Lock and return the jobs that a statement finds; raises RowDamaged for the first damaged job."""
         jobs = self._lock_rows(statement, *parameters)
         for job in jobs:
             if type(job) is DamagedJob:
@@ -610,11 +611,11 @@ class PostgreSQLUnit:
         return bool(rows)
 
     def expired(self, now: str, limit: int) -> list[Job]:
-        """Return expired jobs, oldest first."""
+        """Return at most ``limit`` expired jobs, oldest first."""
         return self._lock_rows("expired", now, limit)
 
     def repeating(self, due: str | None = None) -> Iterator[Job]:
-        """Yield all jobs with a repeat by name, or those queued and due by ``due``."""
+        """Yield all jobs with a repeat, ordered by name; with ``due``, only jobs queued and due by then."""
         statement = (SQL["repeating"], ()) if due is None else (SQL["repeating_due"], (due,))
         job_ids = iter([job_id for (job_id,) in self._transaction.run_statements(statement)[0]])
         while chunk := list(islice(job_ids, SLICE)):
@@ -625,7 +626,7 @@ class PostgreSQLUnit:
                     yield job
 
     def named(self, name: str, limit: int) -> list[Job]:
-        """Return the first jobs of a name by jobID, in any state."""
+        """Return the jobs of a name in any state, at most ``limit``, lowest jobID first."""
         return self._sound("named", name, limit)
 
     def bound_of_name(self, name: str) -> list[Job]:
@@ -633,7 +634,7 @@ class PostgreSQLUnit:
         return self._sound("bound_of_name", name)
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
-        """Return the oldest job of a name in any state, mocked or real."""
+        """Return the oldest job of a name in any state; ``mocked``: a mocked job, otherwise a real one."""
         if (name, mocked) in self._firsts:
             job_id = self._firsts[name, mocked]
             return None if job_id is None else self.job(job_id)
@@ -652,11 +653,10 @@ class PostgreSQLUnit:
         return self._may_have_children(job_id) and self._is_true("has_pending_children", job_id)
 
     def _may_have_children(self, job_id: int) -> bool:
-        """Return whether a job may have had a child; if it is unknown or deleted, it may."""
+        """Return whether a job ever had a child; True also for a job that is unknown or deleted."""
         return job_id in self._rows.parental or self._rows.now.get(job_id) is None
 
-    # --- takes
-    # -----------------------------------------------------------------------------------------------
+    # --- takes -------------------------------------------------------------------------------------------
 
     def _is_paused(self, name: str) -> bool:
         return self.records.pause_of(name) is not None
@@ -674,7 +674,10 @@ class PostgreSQLUnit:
         return wakes
 
     def left_ready(self) -> tuple[list[tuple[str, str]], bool]:
-        """Return name and nextRun of the jobs left queued, and whether all waiters must be checked again."""
+        """Return name and nextRun of the jobs that the unit made ready and that are still queued.
+
+        The second value is whether all waiters must be checked again.
+        """
         now = self._rows.now
         jobs = [now.get(job.job_id) for job in (*self._told_ready, *self.news.jobs)]
         left = [(job.name, job.next_run) for job in jobs if job is not None and job.queued]
@@ -711,7 +714,7 @@ def _kind_of(job: Job) -> tuple[str, bool]:
 
 
 class CommittedRows:
-    """The rows that one lookup has read: a unit for commands that only read by ID."""
+    """The rows that one lookup has read, as a unit for commands that only read by ID."""
 
     def __init__(self, session: DatabaseSession, keys: AdvisoryKeys) -> None:
         """Read with ``session``."""
@@ -742,7 +745,8 @@ class PostgreSQLRowReader:
     ) -> None:
         """Read over a session that ``connect`` returns, from the server that ``checks`` has seen last.
 
-        The session is not connected yet, so that ``close`` ends it also while it connects.
+        ``connect`` returns a session that is not connected yet, so that ``close`` can end it while it
+        connects.
         """
         self._connect, self._checks, self._keys, self._clock = connect, checks, keys, clock
         self._session: DatabaseSession | None = None
@@ -751,7 +755,7 @@ class PostgreSQLRowReader:
         self._closed = False
 
     def begin(self, plans: Sequence[AccessPlan]) -> Unit:
-        """Read the rows of the plans in one transaction, which ends at once. Raises StoreError."""
+        """Read the rows of the plans in one transaction, and end the transaction. Raises StoreError."""
         session, rows = self._opened()
         job_ids = _all(plan.jobs for plan in plans)
         try:
