@@ -1,7 +1,7 @@
 """The agent: pulls jobs into free slots, runs and reports them, and shuts down gracefully.
 
-One waiting GetJobs requests jobs for all free slots. A report requests the next job of its slot, and while
-runs are short, further ones before a slot is free for them (``run.slots``).
+One waiting GetJobs requests jobs for all free slots. A report requests the next job of its slot and, while
+runs are short, prefetches further jobs, which wait for a slot (``run.slots``).
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ OK, REFUSED, UNAVAILABLE = 0, 1, 69
 """Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
 
 TERM_TO_KILL_S = 3.0
-"""Seconds from TERM to KILL at shutdown; with the grace before, less than the usual 30 s of supervisors."""
+"""Seconds from TERM to KILL at shutdown: with the grace period before it, less than the usual 30 s of
+supervisors."""
 
 LAST_REPORTS_S = 5.0
-"""Seconds for the last reports at shutdown; part of the grace period if that is longer."""
+"""Maximum seconds for the last reports at shutdown. They are part of the grace period if it is longer."""
 
 LAST_OUTPUT_S = 1.0
-"""Seconds for the last output lines after the grace period; then only reports are sent."""
+"""Minimum seconds at shutdown to send the last output lines; after that, only reports are sent."""
 
 LATER_MAX = 100
-"""Maximum reports that are retried while their slots serve other jobs; further ones keep their slots."""
+"""Maximum reports that are retried while their slots serve other jobs; any further report keeps its slot."""
 
 SYNC_COUNTS = ("added", "changed", "removed", "unchanged", "kept", "undeclared")
 """The lists in a reply to SyncSchedules whose lengths are logged."""
@@ -103,7 +104,7 @@ class Agent:
         self._outputs: set[LiveOutput] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_loop: set[asyncio.Task[None]] = set()
-        """Those of ``_tasks`` whose jobs are async functions, which have slots of their own."""
+        """The part of ``_tasks`` that runs async functions, which have slots of their own."""
         self._later: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._taken = 0
@@ -121,7 +122,7 @@ class Agent:
         self._drained = False
         self._outdated = False
         self._synced: dict[str, int] = {}
-        """The counts that the last sync of schedules logged, as they are if nothing changes any more."""
+        """The counts that the next sync of schedules returns if nothing changes until then."""
 
     async def run_until_stopped(self) -> int:
         """Work until a signal arrives, a burst ends or ``jobs_max`` jobs are done; return the exit status."""
@@ -275,7 +276,8 @@ class Agent:
             if burst and self._drained and not self._tasks:
                 break
             if self._quiet or self._drained or max(pulling) <= 0:
-                await self._pause(self._throttle.next_s() if self._throttle is not None else None)
+                seconds = None if self._throttle is None else self._throttle.next_s()
+                await self._until(self._changed.is_set, seconds)
                 continue
             # read before the request: a run that ends while it waits may make a job ready
             idle = not self._tasks
@@ -303,8 +305,9 @@ class Agent:
     def _requestable(self, left: int) -> tuple[tuple[int, int], tuple[str, ...]]:
         """Return how many jobs of each kind to request now, at most ``left``, and by which name patterns.
 
-        Async functions (the kind True) have slots of their own, and so have all other programs (False). For a
-        pattern whose jobs may be of both kinds, a slot of each kind must be free.
+        Two kinds have separate slots: async functions on the event loop (True, the second number) and all
+        other programs (False, the first). A pattern that may match jobs of both kinds is requested only if
+        a slot of each kind is free.
         """
         own = self._slots() - (len(self._tasks) - len(self._on_loop))
         slots = (own, self._options.async_slots - len(self._on_loop))
@@ -349,9 +352,6 @@ class Agent:
         """Return how many jobs may currently run at a time in processes of their own."""
         return self._options.concurrency if self._throttle is None else self._throttle.slots()
 
-    async def _pause(self, seconds: float | None) -> None:
-        await self._until(self._changed.is_set, seconds)
-
     def _start_run(self, job: TakenJob, taken_at: float) -> None:
         self._taken += 1
         on_loop = self._selector.is_on_loop(job)
@@ -370,7 +370,7 @@ class Agent:
             self._changed.set()
 
     async def _work(self, job: TakenJob, taken_at: float, on_loop: bool) -> None:
-        """Run a job, and then, one after the other, the jobs that the reports of this slot bring."""
+        """Run a job, and then, one after the other, the jobs that arrive with the replies to its reports."""
         following: TakenJob | None = job
         while following is not None:
             following = await self._run_and_report(following, taken_at, on_loop)

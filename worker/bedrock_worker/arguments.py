@@ -23,7 +23,7 @@ PASSED = "$results"
 """The member of a workflow job's data that says which results of earlier jobs belong where in the data."""
 
 MOCK = "mockRequest"
-"""The member that marks a job as mocked; a result does not remove it."""
+"""The member of a job's data that marks the job as mocked; a stored result keeps this member."""
 
 _OPEN = (inspect.Parameter.empty, inspect.Signature.empty, Any, object)
 _JSON_TYPES: dict[Any, tuple[type, ...]] = {
@@ -35,7 +35,8 @@ _JSON_TYPES: dict[Any, tuple[type, ...]] = {
     dict: (dict,),
 }
 _SCALARS, _INT_MAX = (NoneType, bool, str), 2**63
-"""Types whose values JSON can hold, and the limit of integers: Python refuses to print very long ones."""
+"""Types whose values JSON can hold as they are, and the limit of integers: Python refuses to print very long
+integers."""
 
 _adapters: dict[int, tuple[Any, Any]] = {}
 """Types and pydantic's adapters of them, by the type's id: building an adapter is slower than most runs."""
@@ -49,7 +50,7 @@ class WrongArguments(ValueError):
 
 
 class OtherArguments(WrongArguments):
-    """Arguments are missing, or the function does not know them."""
+    """A required argument is missing, or the function has no parameter for an argument."""
 
 
 class Arguments:
@@ -90,7 +91,7 @@ class Arguments:
         return {name: json_of(value, kind, name) for name, kind, value in self.bound(args, kwargs)}
 
     def some_to_data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments as ``to_data`` does, but required ones may be missing; raises WrongArguments."""
+        """Return arguments like ``to_data``, but required arguments may be missing; raises WrongArguments."""
         bound = self.bound(args, kwargs, partial=True)
         return {name: json_of(value, kind, name) for name, kind, value in bound}
 
@@ -104,7 +105,7 @@ class Arguments:
         return found
 
     def unique_names(self, unique: Any) -> tuple[str, ...] | None:
-        """Return the arguments that the option ``unique`` names, None for all; raises WrongArguments."""
+        """Return the arguments that ``unique`` compares, or None for all arguments; raises WrongArguments."""
         if unique is True or unique == "args":
             return None
         names = tuple(unique) if isinstance(unique, list | tuple) else ()
@@ -132,7 +133,8 @@ class Arguments:
     def of_data(self, data: Mapping[str, Any], *, again: bool) -> dict[str, Any]:
         """Return the arguments in a job's data, converted to the annotated types; raises WrongArguments.
 
-        The mark of a mocked job is no argument, and the last result of a job that runs ``again`` is none.
+        Two members of the data are arguments only if the function has parameters of their names: the mark of
+        a mocked job, and, if the job runs ``again``, its last result.
         """
         own = self._signature.parameters
         dropped = {MOCK, RESULT} if again else {MOCK}
@@ -223,7 +225,7 @@ def _all_fit(values: Any, kind: Any) -> bool | None:
 def json_of(value: Any, kind: Any, name: str, *, lossy: bool = False) -> Any:
     """Return a value of the type ``kind`` as JSON value; raises WrongArguments.
 
-    Without ``lossy``, also for a value that JSON would alter, such as a tuple.
+    Without ``lossy``, a value that JSON would alter, such as a tuple, raises WrongArguments too.
     """
     fitting = fits(value, kind)
     if fitting is None:

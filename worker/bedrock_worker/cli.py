@@ -104,7 +104,7 @@ def _option(flag: str, *names: str, also: Sequence[str] = (), **attributes: Any)
 
 
 def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
-    """Declare an option for a file of the client, which itself reads the variable named in the help."""
+    """Declare an option for a file of the client; the client reads the variable that the help names."""
     variable = "BEDROCKJOBS_" + flag.removeprefix("--").replace("-", "_").upper()
     return _option(flag, metavar="FILE", type=click.Path(path_type=Path), help=f"{help_text}  [{variable}]")
 
@@ -334,9 +334,9 @@ def main(user: str | None, as_root: bool, **values: Any) -> None:
 def switch_user(user: str | None, *, as_root: bool, daemons: bool) -> None:
     """Switch to a user, if one is given; raises ValueError if commands would run as root without ``as_root``.
 
-    Is called before rules, modules and jobs are read. Afterwards, other processes of the same user cannot
-    read our environment and memory. Orphans of commands become our children, unless with ``daemons`` they may
-    outlive the run.
+    Call it before rules, modules and jobs are read. Afterwards, other processes of the same user cannot read
+    our environment and memory. Orphans of commands become our children, except with ``daemons``, which lets
+    them outlive the run.
     """
     if user is not None:
         _become(user)
@@ -367,7 +367,8 @@ def _become(name: str) -> None:
 def _isolation(values: dict[str, Any]) -> dict[str, Any]:
     """Return the options on how functions are isolated, with their defaults; raises UsageError.
 
-    ``--start-method`` is the earlier spelling: ``fork`` means reuse if ``--max-jobs-per-process`` is above 1.
+    ``--start-method`` is the earlier name of ``--isolation``. Its value ``fork`` means ``reuse`` if
+    ``--max-jobs-per-process`` is above 1.
     """
     isolation, earlier, jobs = values["isolation"], values.pop("start_method"), values["process_jobs_max"]
     if values["module"] is None and (isolation or earlier == FORK or jobs):

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LOGGER = "bedrockjobs.run"
 """The name of the logger of runs."""
 
+PROGRESS = "progress"
+"""The name of the stream that carries only progress, in addition to ``out`` and ``err``."""
+
 PROGRESS_VARIABLE = "BEDROCK_PROGRESS_HANDLE"
 """Variable with the handle of a run's progress pipe; ``run_function`` removes it from the environment."""
 
@@ -32,7 +35,7 @@ class Job:
     name: str
     data: dict[str, Any]
     attempt: int
-    """How often it has been taken, including this time."""
+    """The number of this attempt, from 1."""
     run_id: int
     scheduled_for: datetime
     """When this run of the job was due, in UTC."""
@@ -75,7 +78,7 @@ class CurrentRun:
 
     @cached_property
     def job(self) -> Job:
-        """Return the job, with its data as it was taken."""
+        """Return the job, with the data that it had when it was taken."""
         return self._read_job()
 
     @property
@@ -90,11 +93,11 @@ class CurrentRun:
 
     @property
     def attempt(self) -> int:
-        """Return how often the job has been taken, including this run."""
+        """Return the number of this attempt of the job, from 1."""
         return self.job.attempt
 
     def count(self, what: str) -> int:
-        """Count that the run does something, and return how often it has done it."""
+        """Add 1 to the run's counter ``what``, and return the new count."""
         self._counts[what] = self._counts.get(what, 0) + 1
         return self._counts[what]
 
@@ -121,9 +124,9 @@ class CurrentRun:
 
     @cached_property
     def logger(self) -> logging.Logger:
-        """Return a logger whose records from INFO on become output of the run.
+        """Return a logger whose records of level INFO and above become output of the run.
 
-        If a module configures logging itself, it decides where the records go.
+        If the user's module configures logging, that configuration decides where the records go.
         """
         import logging  # imported here, since most runs do not need it
 

@@ -114,12 +114,13 @@ class EnqueueOptions(RunOptions, total=False):
     """The options of the jobs to create."""
 
     name: str
-    """The job's name, if the function's pattern matches several."""
+    """The job's name; required if the function's pattern matches several names."""
     delay: Delay
     """Time from now until the first run, instead of ``first_run``: seconds, a timedelta or ``"5m"``."""
     first_run: datetime | timedelta | str
     unique: bool | Literal["args"] | tuple[str, ...] | list[str]
-    """At most one job at a time with equal arguments: True or ``"args"`` compares all, names only those."""
+    """At most one job at a time with equal arguments: True or ``"args"`` compares all arguments, a tuple or
+    list of names only these."""
     unique_key: str
     """Instead of ``unique``: at most one job of the same name at a time has this key."""
     unique_for: Literal["finished", "started"] | int | str
@@ -149,7 +150,7 @@ _receivers: list[Receiver] = []
 
 @contextmanager
 def received_by(receiver: Receiver) -> Iterator[None]:
-    """Give the jobs that are enqueued in a block to a receiver; nested blocks: to the innermost."""
+    """Give the jobs that are enqueued in a block to a receiver; of nested blocks, the innermost gets them."""
     token = _own_receiver.set(receiver)
     _receivers.append(receiver)
     try:
@@ -220,9 +221,9 @@ class _Declared(Generic[P, R]):
     def enqueue(self, *args: Any, **kwargs: Any) -> Handle[R]:
         """Create a job that calls the function with these arguments, and return its handle.
 
-        With ``connection``, the job is created in the transaction that is open in that connection (see
-        ``using``, which a function needs if it has a parameter ``connection`` itself). Raises InvalidCommand
-        for arguments that do not match, and the errors of ``Client.call``.
+        With ``connection``, the job is created in the transaction that is open in that connection; for a
+        function that has a parameter ``connection``, pass the connection to ``using`` instead. Raises
+        InvalidCommand for arguments that do not match, and the errors of ``Client.call``.
         """
         from bedrockjobs.commands import CreateJob
 
@@ -358,7 +359,7 @@ class _Declared(Generic[P, R]):
         return AsyncHandle(job_id, self.arguments, self._client, created=created)
 
     def _own_connection(self, kwargs: dict[str, Any]) -> object:
-        """Return the connection for a job; take it from the arguments of the call if it is one of them."""
+        """Return the connection for a job, removed from ``kwargs`` unless it is the function's own."""
         if "connection" in kwargs and not self.arguments.has("connection"):
             return kwargs.pop("connection")
         return self._connection

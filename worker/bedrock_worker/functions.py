@@ -42,16 +42,19 @@ __all__ = [
     "look_in",
 ]
 
+DONE, RAISED, TRY_AGAIN, FAIL_PERMANENTLY, SNOOZE, RETRY, UNFIT = 0, 1, 75, 100, 101, 102, 103
+"""Exit statuses of a command or function; ``report.outcome`` says what each of the last five does."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Retry(Exception):
-    """Raise this to retry a run, including the run of a scheduled tick.
+    """Raise this to retry the run, also that of a schedule.
 
-    It uses up one of the job's ``retries``, 3 by default. When none is left, the job fails. To postpone a job
-    without using a retry, raise ``Snooze``.
+    Each retry uses up one of the job's ``retries``, 3 by default. When no retry is left, the job fails. To
+    postpone a job without using a retry, raise ``Snooze``.
     """
 
     def __init__(self, delay: Delay | None = None, message: str = "") -> None:
@@ -133,12 +136,13 @@ def job(
     parameter is a ``Job``, it receives the job, and a dict that it returns becomes the job's data.
     ``timeout`` limits one run (``"5m"`` or seconds). ``isolation`` is for this function alone: ``"fork"``
     gives each run a process of its own, ``"spawn"`` a new interpreter, and ``"reuse"`` keeps an async
-    function off the event loop that async functions share. ``options`` are those of CreateJob, for jobs
-    created with ``enqueue``.
+    function off the event loop that async functions share. ``options`` are attributes of CreateJob for the
+    jobs that ``enqueue`` creates.
 
     ``backoff`` is a delay that doubles, a list with a delay for each retry, or a function of the attempt and
-    its error. An exception of a class in ``give_up_on`` fails the job permanently, and with ``retry_on`` so
-    does any exception of another class. Raises ValueError if these options contradict each other.
+    its error. An exception of a class in ``give_up_on`` fails the job permanently. If ``retry_on`` is given,
+    so does any exception whose class is not in ``retry_on``. Raises ValueError if these options contradict
+    each other.
     """
     _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
     rules = _given_rules(backoff, retry_on, give_up_on)
@@ -166,8 +170,8 @@ def cron(
 
     ``name`` defaults to ``module.function``. Options are those of CreateJob, in snake case:
     ``run_timeout="10m"``, ``catchup="skip"``, ... By default, a run gets TERM after 5 minutes
-    (``run_timeout``) and KILL after 1 more (``grace``). ``backoff``, ``retry_on`` and ``give_up_on`` are as
-    in ``job``.
+    (``run_timeout``) and KILL 1 minute later (``grace``). ``backoff``, ``retry_on`` and ``give_up_on`` are
+    as in ``job``.
     """
     _expect_text(expression, '@cron needs its schedule, as in @cron("0 9 * * *")')
     rules = _given_rules(backoff, retry_on, give_up_on)

@@ -21,13 +21,15 @@ from bedrockjobs.client import CA_VARIABLE, RUN_SERVER_VARIABLE, AnyAddress, Asy
 from bedrockjobs.commands import GetJobs
 
 GRACE_S = 25.0
-"""Default seconds for running commands at shutdown: with the steps after, less than the usual 30 s."""
+"""Default seconds that running commands get at shutdown: with all later steps, less than the 30 s after which
+supervisors usually kill."""
 
 REUSE, FORK, SPAWN = ISOLATIONS = ("reuse", "fork", "spawn")
 """What runs a Python function: one process for many runs, a fork per run, a new interpreter per run."""
 
 PROCESS_JOBS = 100
-"""Default runs of a process with ``REUSE``: its start hardly counts then, and leaks stay small."""
+"""Default maximum of runs in one process with ``REUSE``: enough that its start hardly counts, and few enough
+that leaks stay small."""
 
 ASYNC_SLOTS = 100
 """Default maximum of async functions that run at a time: they mostly wait, and share one processor."""
@@ -86,7 +88,7 @@ class WorkerOptions:
     isolation: str = REUSE
     """How runs of functions are separated: ``REUSE``, ``FORK`` or ``SPAWN``."""
     process_jobs_max: int = PROCESS_JOBS
-    """Maximum runs of a process with ``REUSE``; then it is replaced."""
+    """Maximum runs of a process with ``REUSE``, after which the process is replaced."""
     load_max: float | None = None
     version_watch: Path | None = None
     spool: Path | None = None
@@ -106,7 +108,7 @@ class WorkerOptions:
 
     @cached_property
     def taker(self) -> Mapping[str, Any]:
-        """Return the parameters of a request for jobs that say which worker asks, and what it accepts."""
+        """Return the parameters of a request for jobs that say who asks and which jobs the worker accepts."""
         options: dict[str, Any] = {
             "worker": self.worker,
             "heartbeat": True,
@@ -201,7 +203,7 @@ def variables_of(texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_command(options: WorkerOptions) -> None:
-    """Raise ValueError if the default command can be started for no job: there is no such program."""
+    """Raise ValueError if the program of the default command does not exist or is not executable."""
     if not options.argv:
         return
     program, folder = options.argv[0], options.cwd or Path.cwd()

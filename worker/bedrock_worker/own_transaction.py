@@ -73,7 +73,7 @@ def _names(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _dialect(connection: Any, kind: Kind) -> str:
-    """Return which database a connection is to, or an empty text if its library knows PostgreSQL only."""
+    """Return the kind of database of a connection; empty if its library supports PostgreSQL only."""
     if kind in ("sqlalchemy", "async sqlalchemy"):
         dialect = getattr(connection, "dialect", None)
         return str((dialect or connection.get_bind().dialect).name)
@@ -144,7 +144,7 @@ def _number(row: Any) -> int:
 
 
 def _explain(error: Exception, statement: Statement) -> NoReturn:
-    """Raise InvalidCommand if an error of the database means that, or else the error itself."""
+    """Raise InvalidCommand if the database refused the job or the function; else raise ``error``."""
     from bedrockjobs.base.errors import InvalidCommand
 
     state, words = _state(error)

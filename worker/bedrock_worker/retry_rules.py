@@ -70,10 +70,11 @@ class RetryRules:
         return bool(self._retried or self._final or self._own is not None)
 
     def decide(self, error: Exception, attempt: int) -> Decision | None:
-        """Return what becomes of an error in this attempt, counted from 1; None if no rule applies.
+        """Return what follows from an error of an ``attempt``, counted from 1; None if no rule applies.
 
-        An exception group fails the job if any member is in ``give_up_on``, or with ``retry_on``, if any is
-        not in that. Raises what a ``backoff`` function raises.
+        An exception group fails the job permanently if the class of any member is in ``give_up_on``, or if
+        ``retry_on`` is given and the class of any member is not in it. Raises what a ``backoff`` function
+        raises.
         """
         errors = list(leaves(error))
         if self._final and any(isinstance(each, self._final) for each in errors):

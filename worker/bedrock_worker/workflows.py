@@ -1,8 +1,9 @@
 """Workflows of ``@job`` functions: signatures, ``chain``, ``group``, ``chord``, ``Workflow``, and handles.
 
-The result of a job may be an argument of later jobs: its place in their data is null, and the member
-``$results`` says what belongs there, so that nothing in a user's data is taken for a result. The worker fills
-these places from the results that the server sends with the later job (``before``).
+The result of a job may be an argument of later jobs. In the data of a later job, the place of such an
+argument is null, and the member ``$results`` says which result belongs there, so that no data of a user is
+mistaken for a result. The worker fills these places from the results that the server sends with the later
+job (``before``).
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ class _Node:
     def spec(self, refs: Mapping[str, str] | None = None, own: str = "") -> Any:
         """Return the job to create.
 
-        ``refs`` are new refs for the jobs that are created together, by their present ones. With ``own``, the
-        job comes after the job of this ref, unless it comes after one of those.
+        ``refs`` maps the present refs of the jobs that are created together to their new refs. With ``own``,
+        the job also comes after the job with this ref, unless it comes after a job in ``refs`` already.
         """
         from bedrockjobs.commands import WorkflowJob
 
@@ -336,11 +337,11 @@ class Added(Generic[R]):
 
     def __init__(self, value: Any, workflow: Workflow, refs: tuple[str, ...]) -> None:
         self._value, self._workflow, self.refs = value, workflow, refs
-        """The refs of the last of these jobs."""
+        """The refs of the jobs among them after which no other of them comes."""
 
     @property
     def result(self) -> R:
-        """Return what stands for their result, as an argument of a signature that is added later."""
+        """Return what stands for the jobs' result, to be an argument of a signature that is added later."""
         found: R = self._value
         return found
 
@@ -375,7 +376,7 @@ class Workflow:
     ) -> Added[R]:
         """Add one call or several, and return an object whose ``result`` stands for their result.
 
-        They start when the jobs in ``after``, and the jobs whose results they get, have finished.
+        The added jobs start when the jobs in ``after``, and the jobs whose results they get, have finished.
         ``on_failure`` says what happens to later jobs if one of the added jobs fails or is cancelled. ``ref``
         names the job of a single call. Raises InvalidCommand, InvalidArgument.
         """
@@ -417,8 +418,8 @@ class Workflow:
     def add_to_current(self, *, client: Client | None = None) -> dict[str, int]:
         """Add the jobs to the workflow of the current run, and return their jobIDs by ``ref``.
 
-        They start when the current job has finished, and are cancelled if it fails. A run that is tried again
-        adds nothing twice: jobs whose refs exist stay as they are. ``after`` may name refs of the workflow.
+        The jobs start when the current job has finished, and are cancelled if it fails. A retried run adds
+        nothing twice: jobs whose refs exist stay as they are. ``after`` may name refs of the workflow.
         Raises InvalidArgument outside of a workflow, and the errors of ``Client.call``.
         """
         steps = self._addition(current_run())

@@ -62,39 +62,30 @@ class ProgramSelector:
         self._rules: Rules | None = None
         self._calls: dict[Function, Program] = {}
         """The programs of functions, cached."""
-        self._names: tuple[str, ...] = ()
+        self.names: tuple[str, ...] = ()
+        """The name patterns to request: those of the options, or else of the rules and the module."""
         self._names_of: dict[bool, tuple[str, ...]] = {}
         """The results of ``names_of``, cached."""
         self._kinds: dict[str, frozenset[bool]] = {}
         """The results of ``kinds_of``, cached."""
-        self._module: PythonModule | None = None if options.module is None else load(options.module)
+        self.module: PythonModule | None = None if options.module is None else load(options.module)
         self.read_rules()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the name patterns to request: of the options, or else of the rules and the module."""
-        return self._names
-
     def names_of(self, on_loop: bool) -> tuple[str, ...]:
-        """Return the name patterns whose jobs all run on the shared event loop, or with False all do not."""
+        """Return the name patterns of which all jobs run on the shared event loop; with False, none."""
         found = self._names_of.get(on_loop)
         if found is None:
-            found = tuple(name for name in self._names if self.kinds_of(name) == {on_loop})
+            found = tuple(name for name in self.names if self.kinds_of(name) == {on_loop})
             self._names_of[on_loop] = found
         return found
-
-    @property
-    def module(self) -> PythonModule | None:
-        """Return the worker's module, or None."""
-        return self._module
 
     def read_rules(self) -> None:
         """Reload the rules; raises BadRules and then keeps the old ones."""
         if self._options.rules_file is not None:
             self._rules = read_rules(self._options.rules_file)
-        declared = [part.names for part in (self._rules, self._module) if part is not None]
+        declared = [part.names for part in (self._rules, self.module) if part is not None]
         found = tuple(dict.fromkeys(name for names in declared for name in names))
-        self._names = self._options.names or found
+        self.names = self._options.names or found
         self._kinds, self._names_of = {}, {}
 
     @property
@@ -103,7 +94,7 @@ class ProgramSelector:
         return any(map(self._is_on_loop, self._functions))
 
     def kinds_of(self, pattern: str) -> frozenset[bool]:
-        """Return whether matching jobs run on the shared event loop: a set of True, False or both."""
+        """Return whether jobs of a pattern run on the shared event loop: a set of True, False or both."""
         found = self._kinds.get(pattern)
         if found is None:
             found = self._kinds[pattern] = self._find_kinds(pattern)
@@ -112,14 +103,14 @@ class ProgramSelector:
     def is_on_loop(self, job: TakenJob) -> bool:
         """Return whether a job runs on the shared event loop."""
         reply = job.reply
-        if self._module is None or not (reply.cmd is None and reply.argv is None and reply.url is None):
+        if self.module is None or not (reply.cmd is None and reply.argv is None and reply.url is None):
             return False
-        function = self._module.function_for(reply.name)
+        function = self.module.function_for(reply.name)
         return function is not None and self._is_on_loop(function)
 
     @property
     def _functions(self) -> tuple[Function, ...]:
-        return () if self._module is None else self._module.functions
+        return () if self.module is None else self.module.functions
 
     def _is_on_loop(self, function: Function) -> bool:
         return function.is_async and not function.isolation and self._options.isolation == REUSE
@@ -146,8 +137,8 @@ class ProgramSelector:
         own = self._command_of(job)
         if own is not None:
             return Program(own, cwd=self._options.cwd)
-        if self._module is not None and (function := self._module.function_for(name)):
-            return self._call(self._module, function)
+        if self.module is not None and (function := self.module.function_for(name)):
+            return self._call(self.module, function)
         if self._rules is not None and (rule := self._rules.rule_for(name)):
             return self._fill(rule, job)
         if self._options.argv:

@@ -221,7 +221,7 @@ class PythonModule:
 def load(name: str) -> PythonModule:
     """Import a module, also from the current folder, and return its declarations.
 
-    Raises BadModule; for an exception of the module itself, with the place of that exception.
+    Raises BadModule; if the module raised an exception, the message says where.
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise BadModule(f"{name!r}: expected the name of a module, like {_module_of(name) or 'app.jobs'}")

@@ -36,7 +36,7 @@ LIMITS = {
     "fsize": resource.RLIMIT_FSIZE,
     "as": resource.RLIMIT_AS,
 }
-"""Kernel limits, named as in ``setrlimit(2)``. Address space is the last, since it makes allocation fail."""
+"""Kernel limits, named as in ``setrlimit(2)``. Address space is set last: then allocations may fail."""
 
 LIMIT_MAX = 2**62
 """Maximum value of a kernel limit: with ``CPU_TO_KILL_S`` added, it must still be below 2^63."""
@@ -45,7 +45,7 @@ NICE_MAX = 19
 """Maximum nice value, which is the lowest priority of a process."""
 
 CPU_TO_KILL_S = 1
-"""Seconds of CPU time from SIGXCPU, by which the report names the reason, to KILL."""
+"""Seconds of CPU time from SIGXCPU to KILL. A command that SIGXCPU ends has this reason in its report."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class TakenJob:
 
     @property
     def before(self) -> tuple[int, int] | None:
-        """Return where in the encoded text the results of the jobs before begin and end; None if none."""
+        """Return where in the encoded text the results of earlier jobs begin and end, or None."""
         if self.reply.before is None:
             return None
         results = jsontext.members(self.text)["before"]
@@ -46,7 +46,7 @@ def jobs_of(body: bytes) -> list[TakenJob]:
 def jobs_after(body: bytes) -> list[TakenJob]:
     """Return the jobs in a reply to FinishJobs with ``thenGet``; raises ValueError.
 
-    There are none from an older server.
+    An older server sends no jobs.
     """
     return _jobs_in(body, "[]", "thenGet")
 

@@ -43,7 +43,7 @@ class ThenGet:
         ahead: Callable[[ThenGet], int] = lambda _: 0,
         start: Callable[[TakenJob], None] = lambda _: None,
     ) -> None:
-        """Request a job for the patterns that ``names`` returns, if ``is_wanted`` returns true by then.
+        """Request a job by the patterns of ``names``, if ``is_wanted`` is true when the report is sent.
 
         ``on_loop``: the slot is one for async functions. ``ahead`` returns how many further jobs to prefetch;
         each of them is passed to ``start``.
@@ -77,7 +77,8 @@ class ThenGet:
     def should_fetch(self) -> bool:
         """Decide whether the report that is about to be sent requests a job.
 
-        Not if a job has arrived already, such as with an answer that refused the report: it would be lost.
+        Returns False if a job has arrived already, for example with an answer that refused the report: that
+        job would be lost.
         """
         self.has_requested = self.job is None and self._wanted() and pattern_of(self._names()) is not None
         return self.has_requested
@@ -153,8 +154,8 @@ class ServerLink:
     async def send_until_answered(self, command: Command[R]) -> R:
         """Send an idempotent command until it is answered.
 
-        Raises an error for which ``is_final`` is true, and the last of ``FAULTS_MAX`` in a row for which
-        ``is_fault`` is true.
+        Raises a final refusal (``is_final``), and the last of ``FAULTS_MAX`` internal errors of the server in
+        a row (``is_fault``).
         """
         failures = faults = 0
         while True:
@@ -191,7 +192,7 @@ def is_final(error: Exception) -> TypeGuard[CommandError]:
 
 
 EARLY_S = 1.0
-"""Seconds. An empty answer within this time shows that the server did not wait: then pause."""
+"""Seconds of the pause after an empty answer that came earlier than this, since the server did not wait."""
 
 
 class Puller:

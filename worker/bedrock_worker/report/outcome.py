@@ -16,20 +16,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bedrock_worker.functions import DONE, FAIL_PERMANENTLY, RETRY, SNOOZE, TRY_AGAIN, UNFIT
 from bedrock_worker.pull.job import TakenJob
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX
 from bedrockjobs.base.fingerprints import shortened
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
-FINISH, TRY_AGAIN, FAIL_PERMANENTLY, SNOOZE, RETRY, UNFIT = 0, 75, 100, 101, 102, 103
-"""Exit statuses with a meaning of their own; 75 is EX_TEMPFAIL of sysexits.h."""
-
 TIMED_OUT = 124
 """Exit status of a request to a ``url`` that timed out."""
 
 TRY_AGAIN_S = 10
 """Delay in seconds for a job without ``backoff`` whose command exits with 75 or could not be started."""
+
+RETRIES_ASKED = 3
+"""Retries of a job that exits with 102 and sets no ``retries`` itself."""
 
 Report = FinishJob | RetryJob | FailJob
 
@@ -69,7 +70,7 @@ class CompletedCommand:
 
     @property
     def error(self) -> str:
-        """Return the error that the report of a failure has."""
+        """Return the error for the report of a failure."""
         if self.failure is not None and self.timed_out_s is None and self.status > 0:
             return shortened(self.failure)
         return shortened("\n".join([self.words, *self.tail]))
@@ -93,7 +94,7 @@ def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | 
             )
     except ValueError as error:
         return _failed(job, ended, "\n".join([f"{error} ({ended.words})", *ended.tail]))
-    if ended.status == FINISH:
+    if ended.status == DONE:
         return FinishJob(job_id=job.job_id, run_id=job.run_id, exit_code=0, data=result)
     if ended.status == TRY_AGAIN:
         return try_again(job, result, TRY_AGAIN)
@@ -102,9 +103,13 @@ def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | 
             job_id=job.job_id, run_id=job.run_id, returned=True, unfit=ended.error, exit_code=UNFIT
         )
     if ended.status == RETRY:
-        # ``retries``: those of a job that sets none itself.
         return FailJob(
-            job_id=job.job_id, run_id=job.run_id, exit_code=RETRY, error=ended.error, delay=delay, retries=3
+            job_id=job.job_id,
+            run_id=job.run_id,
+            exit_code=RETRY,
+            error=ended.error,
+            delay=delay,
+            retries=RETRIES_ASKED,
         )
     return _failed(job, ended, ended.error, result)
 

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, cast
 
+from bedrock_worker.current import PROGRESS
 from bedrock_worker.log import event, printable
 from bedrock_worker.pull.job import TakenJob
 from bedrock_worker.pull.puller import ServerLink, pause
@@ -92,9 +93,6 @@ BATCH_BYTES_MAX = 512 * 1024
 
 PROGRESS_PAUSE_S = 1.0
 """Seconds between progress updates: people read no faster, and each update costs the server a commit."""
-
-PROGRESS = "progress"
-"""Name of the stream that carries only progress, in addition to ``out`` and ``err``."""
 
 MEMORY_BYTES_MAX = 131_072
 """Maximum bytes of the queued lines of one run in memory; further ones go to a file."""
@@ -178,7 +176,7 @@ class LineQueue:
             self._append(Line("err", f"[{missing} lines dropped: {self._reason}]", missing))
 
     def take(self, lines_max: int, bytes_max: int) -> list[Line]:
-        """Remove and return the oldest lines; only the last of them may exceed ``bytes_max``."""
+        """Remove and return the oldest lines; without the last of them, they have less than ``bytes_max``."""
         lines: list[Line] = []
         size = 0
         while len(self) and len(lines) < lines_max and size < bytes_max:

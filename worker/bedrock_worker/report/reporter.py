@@ -43,7 +43,7 @@ from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, QueryRun, Retry
 
 
 FILES_MAX = 1_000
-"""Maximum files in a folder: if the server has refused so many reports, it will not accept more either."""
+"""Maximum reports in a folder: if the server did not accept so many, it will not accept more either."""
 
 FILE_BYTES_MAX = 2 * DATA_BYTES_MAX
 """Maximum bytes of a file that is read; a report with the largest result fits."""
@@ -185,10 +185,6 @@ DATA_CHARS_MAX = 32_768
 """Maximum characters of a result in a batch; an end with a larger one is sent alone and delays no other."""
 
 
-OK = 200
-"""The code of an accepted end in the reply to FinishJobs."""
-
-
 @dataclass(frozen=True, eq=False)
 class _End:
     report: FinishJob
@@ -313,10 +309,10 @@ class CompletionBatcher:
             first.fetched_ahead(fetched_ahead)
 
     def _taken(self, command: FinishJobs, body: bytes) -> set[int]:
-        """Return the jobs whose ends the server accepted; raises UnreadableAnswer."""
+        """Return the jobIDs of the ends that the server accepted; raises UnreadableAnswer."""
         try:
             results = json.loads(jsontext.members(body.decode())["results"])
-            return {int(each["jobID"]) for each in results if each["code"] == OK}
+            return {int(each["jobID"]) for each in results if each["code"] == 200}
         except (ValueError, LookupError, TypeError) as error:
             self._together = False
             raise UnreadableAnswer(command, self._client.server, f"results: {error!r}") from error
@@ -338,7 +334,8 @@ LATER_FIRST_S, LATER_MAX_S = 5.0, 60.0
 """Seconds before a retry of a report whose slot is free again: at first, and at most; doubled each time."""
 
 LATER_TRIES_MAX = 30
-"""Maximum retries of such a report: for about half an hour, in which the server can be repaired."""
+"""Maximum retries of a report whose slot is free again: for about half an hour, in which the server can be
+repaired."""
 
 
 class Reporter:

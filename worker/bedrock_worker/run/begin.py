@@ -1,4 +1,4 @@
-"""Starts commands: by a child like that of ``vfork``, or by turning a forked process into the command.
+"""Starts commands: in a child that shares our memory until exec, as with ``vfork``, or in a forked process.
 
 Imports only the standard library and ``kernel``.
 """
@@ -37,16 +37,17 @@ CALLS_MAX = 20 + PATHS_MAX
 CONTEXT_BYTES, STACK_BYTES = 8_192, 32_768
 """Bytes of each call's context and stack (with room for a signal). Untouched pages cost nothing."""
 
-ARGUMENTS_MAX, WORD_BYTES = 5, 8
+ARGUMENTS_MAX = 5
+"""Maximum arguments of one of ``CALLS``."""
 
 CLONE_VM, CLONE_VFORK = 0x100, 0x4000
 """Flags of ``clone(2)``: share the memory, and suspend the parent until exec or exit."""
 
 FAILED = 127
-"""Exit status of a child that could not execute the program; it is never read."""
+"""Exit status of a child that could not execute the program."""
 
 OURS = 3
-"""The first handle that is ours; 0 to 2 are the program's stdin, stdout and stderr."""
+"""The lowest handle that we may hold: 0 to 2 become the program's stdin, stdout and stderr."""
 
 CALLS = (
     *("write", "setsid", "signal", "prctl", "close", "dup2", "nice", "setrlimit", "execve"),
@@ -78,7 +79,7 @@ class VFork:
 
     def __init__(self) -> None:
         """Prepare all that is constant; raises OSError on other machines or C libraries."""
-        if os.uname().machine not in MACHINES or ctypes.sizeof(_Word) != WORD_BYTES:
+        if os.uname().machine not in MACHINES or ctypes.sizeof(_Word) != 8:
             raise OSError(f"no contexts are known of {os.uname().machine}")
         try:
             self._functions = {name: _place(name) for name in CALLS}
@@ -178,8 +179,8 @@ def _texts(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
     return (ctypes.c_char_p * (len(texts) + 1))(*map(os.fsencode, texts), None)
 
 
-CANNOT_KILL, FAULT = 128 + int(signal.SIGKILL), 70
-"""Exit statuses that are never read: the guard is dead; an internal error (EX_SOFTWARE)."""
+FAULT = 70
+"""Exit status after an internal error, or without a guard (EX_SOFTWARE of sysexits.h)."""
 
 RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that the watchdog or Python ignores, and that a command expects at their defaults."""
@@ -223,7 +224,7 @@ def become(
         os.setsid()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != guard:  # the parent died before PDEATHSIG was set
-            os._exit(CANNOT_KILL)
+            os._exit(FAULT)
         for at, handle in enumerate(stdio):
             os.dup2(handle, at)
             os.set_inheritable(at, True)  # also if the number is already the right one

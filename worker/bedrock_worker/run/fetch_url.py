@@ -1,10 +1,10 @@
 """``python -m bedrock_worker.run.fetch_url``: performs the request of a job's ``url``.
 
 The job is read from the file ``BEDROCK_DATA_FILE``, or from stdin. Without the argument ``--allow-private``,
-the program connects to public addresses only, also for names and redirects. It prints the status and the
-beginning of the body. Exit status 0: the HTTP status is expected; 1: it is not, or there was no answer; 100:
-the request is impossible or forbidden. A redirect that keeps the scheme is followed, unless the job
-expects a redirect as its status.
+the program connects to public addresses only, also if a host name or a redirect leads to the address. It
+prints the status and the beginning of the body. Exit status 0: the HTTP status is the expected one; 1: it is
+another one, or the connection failed; 100: the request is impossible or forbidden; 124: no answer in time. A
+redirect that keeps the scheme is followed, unless the job expects a redirect as its status.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bedrock_worker.functions import FAIL_PERMANENTLY
 from bedrock_worker.options import VERSION
 from bedrock_worker.policy.program import PRIVATE_TOO
-from bedrock_worker.report.outcome import FAIL_PERMANENTLY, TIMED_OUT
+from bedrock_worker.report.outcome import TIMED_OUT
 from bedrock_worker.run.run_function import read_job
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch
@@ -49,7 +50,7 @@ REDIRECTS_MAX = 5
 """Maximum redirects in a row."""
 
 EXPECTED, NOT_EXPECTED = 0, 1
-"""Exit statuses of this program; the others have the same meaning for every command of a worker."""
+"""Exit statuses of this program, in addition to those that every command of a worker may have."""
 
 
 NAT64 = ip_network("64:ff9b::/96")
@@ -73,8 +74,8 @@ REFUSED = tuple(
         ),
     )
 )
-"""Networks that registries or some Python versions call public, but that lead into a private network or a
-cloud."""
+"""Networks that registries or some Python versions call public, although they lead into a private network or
+a cloud."""
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -140,7 +140,7 @@ class Guard:
             return 0
 
     def report_started(self, pid: int) -> None:
-        """Report the process of the run to the worker, in ``REPORT_AFTER_S`` or with an earlier end."""
+        """Report the process of the run to the worker after ``REPORT_AFTER_S``, or earlier with its end."""
         self._started = {"started": pid, "guard": os.getpid()}
         self._tell_at = time.monotonic() + REPORT_AFTER_S
 
@@ -151,7 +151,8 @@ class Guard:
         """
         self._pid, self._end = pid, end
         if pid and self._late:
-            self._late = self._signal(self._late)
+            self._signal(self._late)
+            self._late = 0
 
     def process_messages(self, *handles: int) -> set[int]:
         """Process the worker's messages until one of the handles is readable; return the readable ones."""
@@ -358,13 +359,12 @@ class Guard:
                 self._signalled = True
                 self._kill()
 
-    def _signal(self, number: int) -> int:
-        """Signal the group of the run if it has not ended; return 0."""
+    def _signal(self, number: int) -> None:
+        """Signal the group of the run if it has not ended."""
         if not select.select([self._end], [], [], 0)[0]:
             self._signalled = True
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)
-        return 0
 
     def _kill(self) -> None:
         if self._group is not None:
@@ -384,8 +384,6 @@ def _write_file(path: str, data: bytes) -> None:
     """Create a file that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(handle, rest) :]
+        kernel.write_all(handle, data)
     finally:
         os.close(handle)

@@ -17,9 +17,6 @@ from bedrock_worker.run.kernel import Stops
 from bedrock_worker.run.pipes import Pump
 from bedrock_worker.run.pooled import PooledProcess
 
-READ_BYTES = 65_536
-"""Bytes of one read of a guard's message; each message is much shorter."""
-
 Hear = Callable[[dict[str, Any] | None], None]
 """Called with a message of the guard, or None if the guard is dead."""
 
@@ -120,7 +117,8 @@ class GuardLink:
 
     def _read(self) -> None:
         try:
-            word, self._handed, _, _ = socket.recv_fds(self._way, READ_BYTES, kernel.HANDLES_MAX)
+            # Each message is much shorter than 64 KiB.
+            word, self._handed, _, _ = socket.recv_fds(self._way, 65_536, kernel.HANDLES_MAX)
         except BlockingIOError:
             return
         except ConnectionResetError:  # so that the kernel reports unread data again

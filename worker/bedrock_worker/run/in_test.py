@@ -28,18 +28,22 @@ from bedrock_worker.enqueuing import (
     received_by,
     result_of_run,
 )
-from bedrock_worker.functions import Declared, Fail, declared_in
-from bedrock_worker.policy.python_module import load
-from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.report.outcome import CompletedCommand, report_of
-from bedrock_worker.retry_rules import RetryRules
-from bedrock_worker.run.run_function import (
+from bedrock_worker.functions import (
     DONE,
     FAIL_PERMANENTLY,
     RAISED,
     RETRY,
     SNOOZE,
     UNFIT,
+    Declared,
+    Fail,
+    declared_in,
+)
+from bedrock_worker.policy.python_module import load
+from bedrock_worker.pull.job import TakenJob
+from bedrock_worker.report.outcome import RETRIES_ASKED, CompletedCommand, report_of
+from bedrock_worker.retry_rules import RetryRules
+from bedrock_worker.run.run_function import (
     awaited_for_job,
     called_for_job,
     declaration,
@@ -75,11 +79,8 @@ from bedrockjobs.commands import (
 
 AnyFunction = JobFunction[..., Any] | AsyncJobFunction[..., Any]
 
-RETRIES_ASKED = 3
-"""Retries if the function raises ``Retry`` and the job has no ``retries``: as many as with a worker."""
-
 SNOOZES_MAX = 100
-"""Maximum snoozes of a job; after them it stays queued, so that the test ends."""
+"""Maximum snoozes of a job, after which the job stays queued, so that the test ends."""
 
 
 class EndedRun(NamedTuple):
@@ -390,7 +391,7 @@ class Jobs:
         return [job for job in self if _is_of(job, function) and not differences(job, wanted)]
 
     def assert_enqueued(self, function: AnyFunction, *args: Any, **arguments: Any) -> Enqueued:
-        """Return the first job of a function with the given arguments; others may have any value.
+        """Return the first job of a function with the given arguments; any other argument may have any value.
 
         If there is none, raises AssertionError, which lists what was enqueued instead.
         """
@@ -440,7 +441,7 @@ class WorkflowInTest:
         return "CANCELLED" if self._cancelled else "FAILED" if bad else "FINISHED"
 
     def next(self) -> Enqueued | None:
-        """Return the next job that can run, or None; cancel jobs that a failed one keeps from running."""
+        """Return the next job that can run, or None; cancel jobs that can no longer run, since one failed."""
         for job in self.jobs.values():
             if job.state == "PAUSED":
                 before = [self.jobs[ref] for ref in job.place.after]

@@ -40,10 +40,10 @@ from bedrockjobs.commands import FailJob, RetryJob
 
 
 TERM_BEFORE_S = 10.0
-"""Seconds before the end of the lease at which the command gets TERM; of a lease under 30 s, a third."""
+"""Seconds before the end of the lease at which the command gets TERM; a third of any lease under 30 s."""
 
 KILL_BEFORE_S = 5.0
-"""Seconds before the end of the lease at which the command gets KILL; of a lease under 30 s, a sixth."""
+"""Seconds before the end of the lease at which the command gets KILL; a sixth of any lease under 30 s."""
 
 BEATS_PER_LEASE = LEASE_S_DEFAULT / HEARTBEAT_S
 """Minimum heartbeats per lease: in a short lease they follow each other faster than every ``HEARTBEAT_S``."""
@@ -120,7 +120,7 @@ class JobRun:
         """True if the worker stops, so that the command must not be started any more."""
         self._lost = False
         self._turn: asyncio.Future[bool] | None = None
-        """True once the run may begin, False if it must not; None if the run need not wait for a slot."""
+        """The result is True once the run may begin, and False if it must not; None before ``hold``."""
         self._stops: set[signal.Signals] = set()
         self._lease = Lease(job.reply.lease, self._on_lease_expired)
         self._kill_at = NEVER

@@ -39,12 +39,17 @@ def send(channel: socket.socket, word: bytes, text: bytes = b"", handles: Sequen
         return
     large = os.memfd_create("bedrock-text", os.MFD_CLOEXEC)
     try:
-        rest = memoryview(text)
-        while rest:
-            rest = rest[os.write(large, rest) :]
+        write_all(large, text)
         socket.send_fds(channel, [LARGE + word], [large, *handles])
     finally:
         os.close(large)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write all of the data, in as many calls as it takes; raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
 
 
 def receive(channel: socket.socket) -> tuple[bytes, bytes, list[int]]:
@@ -67,7 +72,7 @@ END_S = 5.0
 """Maximum seconds for killing all processes that a command left; how many survive is reported."""
 
 PAUSE_S, PAUSE_MAX_S = 0.001, 0.1
-"""Seconds between two rounds of killing: the first pause and the longest; each is twice the one before."""
+"""Seconds between two rounds of killing, at first and at most; each pause is twice the one before."""
 
 NEVER = float("inf")
 """A monotonic time that is never reached."""
@@ -88,7 +93,7 @@ def resume_with_death_of_parent() -> None:
 
 
 def become_subreaper() -> None:
-    """Become the parent of our descendants when theirs dies (subreaper)."""
+    """Become a subreaper: the new parent of each descendant whose parent dies."""
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -18,14 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from bedrock_worker.current import PROGRESS
+from bedrock_worker.functions import RAISED
 from bedrock_worker.log import LOG, event, printable
 from bedrock_worker.report.output import LineSplitter
 from bedrock_worker.run.kernel import NEVER
-from bedrock_worker.run.loop_process import BLOCKED_S, PROGRESS, Frames, frame_of
+from bedrock_worker.run.loop_process import BLOCKED_S, Frames, frame_of
 from bedrock_worker.run.pipes import Listener
 from bedrock_worker.run.pooled import NeverBegan
 from bedrock_worker.run.process import ChildProcess
-from bedrock_worker.run.run_function import RAISED
 from bedrock_worker.run.watchdog_client import CLOSE_S, WatchdogClient
 
 RETIRED_MAX = 4

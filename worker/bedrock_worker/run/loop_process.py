@@ -28,9 +28,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from bedrock_worker import hooks
-from bedrock_worker.current import CurrentRun, Job, run_in_place
-from bedrock_worker.functions import look_in
-from bedrock_worker.run import run_function
+from bedrock_worker.current import PROGRESS, CurrentRun, Job, run_in_place
+from bedrock_worker.functions import DONE, RAISED, look_in
+from bedrock_worker.run import kernel, run_function
 from bedrock_worker.run.process_state import ProcessState, flushed, is_closed
 from bedrockjobs.base.config import DATA_BYTES_MAX
 from bedrockjobs.base.run_variables import RunVariables, run_variables
@@ -40,12 +40,6 @@ CHANNEL = 3
 
 CANCELLED = -15
 """Exit status of a cancelled run: that of a process which got SIGTERM."""
-
-PROGRESS = "progress"
-"""The name of the stream that carries only progress."""
-
-READ_BYTES = 65_536
-"""Bytes of one read from the worker; larger messages take several reads."""
 
 PART_BYTES_MAX = 65_536
 """Maximum bytes of an incomplete line that are kept until its end is printed; then they are sent."""
@@ -177,9 +171,7 @@ class _Output(io.RawIOBase):
         if run is not None and not run.over:
             run.write(self._stream, written)
         else:
-            rest = memoryview(written)
-            while rest:
-                rest = rest[os.write(self._handle, rest) :]
+            kernel.write_all(self._handle, written)
         return len(written)
 
 
@@ -203,13 +195,13 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         text = run_function.traceback_of(error)
         channel.send({"failed": {"error": run_function.last_line(error), "traceback": text}})
-        return run_function.RAISED
+        return RAISED
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not is_closed(stream):
             stream.reconfigure(write_through=True)  # so that two runs never share a buffer
     run_function.prepare(module)
     asyncio.run(_Loop(channel).serve())
-    return run_function.DONE
+    return DONE
 
 
 class _Loop:
@@ -246,7 +238,7 @@ class _Loop:
 
     def _read(self) -> None:
         try:
-            data = self._channel.socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
+            data = self._channel.socket.recv(65_536, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
@@ -289,7 +281,7 @@ class _Loop:
                 function = getattr(sys.modules[module], name)
                 job = None if declared.expression is not None else run.current.job
                 data = await run_function.awaited_for_job(declared, function, job)
-                return run_function.store_result(data, run_function.DONE, run.keep)
+                return run_function.store_result(data, DONE, run.keep)
             except SystemExit as error:  # it would end the loop
                 return _status_of(error)
             except asyncio.CancelledError as error:
@@ -308,12 +300,12 @@ class _Loop:
         if task.cancelled():
             status = CANCELLED
         elif (error := task.exception()) is not None:
-            status = run_function.RAISED
+            status = RAISED
             run.leave(run_function.last_line(error), run_function.traceback_of(error))
         else:
             status = task.result()
         whole = flushed()
-        if not whole and status == run_function.DONE:
+        if not whole and status == DONE:
             status = run_function.NOT_FLUSHED
         run.flush()
         if run.variables.client is not None:
@@ -334,11 +326,11 @@ class _Loop:
 def _status_of(error: SystemExit) -> int:
     """Return the exit status with which Python would end after this exception."""
     if error.code is None:
-        return run_function.DONE
+        return DONE
     if isinstance(error.code, int):
         return error.code & 0xFF
     print(error.code, file=sys.stderr)
-    return run_function.RAISED
+    return RAISED
 
 
 class _Lifespans:

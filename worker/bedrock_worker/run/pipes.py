@@ -80,9 +80,6 @@ def _base64_inside(secret: bytes, offset: int) -> str:
 # Reading the output of commands from their pipes, line by line.
 
 
-READ_BYTES = 8_192
-"""Bytes of one read; further output waits in the pipe, not in our memory."""
-
 Listener = Callable[[str, str], None]
 """Called with the stream's name, ``out`` or ``err``, and a line."""
 
@@ -125,7 +122,7 @@ class Pump:
     def _read_once(self) -> bool:
         """Read once; return False if nothing was ready to read."""
         try:
-            data = os.read(self._pipe, READ_BYTES)
+            data = os.read(self._pipe, 8_192)  # further output waits in the pipe, not in our memory
         except BlockingIOError:
             return False
         for line in self._lines.feed(data) if data else self._lines.end():

@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
+from bedrock_worker.current import PROGRESS
 from bedrock_worker.log import printable
 from bedrock_worker.policy.rules import ResourceLimits
-from bedrock_worker.report.output import PROGRESS
 from bedrock_worker.run.guard import BEFORE_FILE
 from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pipes import Listener, Pump

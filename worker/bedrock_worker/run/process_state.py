@@ -38,7 +38,7 @@ OFF = (0.0, 0.0)
 """What ``getitimer`` returns for a timer that is not set."""
 
 THREAD_CHECKS, THREAD_PAUSE_S = 20, 0.001
-"""Maximum checks for one thread more, and seconds between them: a joined thread may end a bit later."""
+"""Maximum checks for an additional thread, and seconds between them: a joined thread may end a bit later."""
 
 
 _getsignal = sys.modules.get("_signal", signal).getsignal

@@ -25,11 +25,21 @@ from typing import Any
 from bedrock_worker import hooks
 from bedrock_worker.arguments import MOCK, PASSED, RESULT, Arguments, OtherArguments, WrongArguments
 from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, report_progress_to, set_current_run
-from bedrock_worker.functions import Declared, Fail, Retry, Snooze, declared_in, look_in
+from bedrock_worker.functions import (
+    DONE,
+    FAIL_PERMANENTLY,
+    RAISED,
+    RETRY,
+    SNOOZE,
+    UNFIT,
+    Declared,
+    Fail,
+    Retry,
+    Snooze,
+    declared_in,
+    look_in,
+)
 from bedrock_worker.retry_rules import RetryRules, leaves
-
-DONE, RAISED, USAGE, TRY_AGAIN, FAIL_PERMANENTLY, SNOOZE, RETRY, UNFIT = 0, 1, 2, 75, 100, 101, 102, 103
-"""Exit statuses; ``report.outcome`` says how a worker reports the last five."""
 
 ERROR_FILE = "error.json"
 """The file next to the result with the ``error`` and ``traceback`` of a failed function."""
@@ -45,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         report_progress_to(int(progress))
     if not 2 <= len(arguments) <= 3:
         print("usage: python -P -m bedrock_worker.run.run_function MODULE FUNCTION [FOLDER]", file=sys.stderr)
-        return USAGE
+        return 2
     module, function, *folders = arguments
     for folder in folders:
         look_in(folder)
@@ -146,8 +156,8 @@ class Unfit(Exception):
 def requested_by(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
     """Return the request that a function raised, also in exception groups, or None for any other error.
 
-    In a group, the first found of these counts: ``Fail``, another error, the longest ``Retry``, the longest
-    ``Snooze``, ``Unfit``.
+    In a group, the first of these that it contains counts: ``Fail``, another error, the longest ``Retry``,
+    the longest ``Snooze``, ``Unfit``.
     """
     errors = list(leaves(error))
     if fails := [each for each in errors if isinstance(each, Fail)]:

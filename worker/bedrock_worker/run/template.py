@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from bedrock_worker import current, hooks
-from bedrock_worker.functions import look_in
+from bedrock_worker.functions import DONE, FAIL_PERMANENTLY, RAISED, RETRY, SNOOZE, TRY_AGAIN, UNFIT, look_in
 from bedrock_worker.run import kernel, run_function
 from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
@@ -34,13 +34,7 @@ RESULT_BYTES_MAX = 3_000
 BEFORE = "BEDROCK_BEFORE_FILE"
 """The variable with the path of the file of results of the jobs before this one in a workflow."""
 
-STAYS = (
-    run_function.DONE,
-    run_function.SNOOZE,
-    run_function.RETRY,
-    run_function.FAIL_PERMANENTLY,
-    run_function.UNFIT,
-)
+STAYS = (DONE, SNOOZE, RETRY, FAIL_PERMANENTLY, UNFIT)
 """Exit statuses of functions that ended normally; after any other the process is not reused."""
 
 
@@ -58,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         importlib.import_module(module)
     except Exception:
         traceback.print_exc()
-        return run_function.RAISED
+        return RAISED
     imported = _Imported(*before)
     flushed()
     for at in (1, 2):  # later output belongs to no run
@@ -118,7 +112,7 @@ def _serve(channel: socket.socket, imported: _Imported) -> NoReturn:
     while True:
         word, value, handles = kernel.receive(channel)
         if not word:
-            os._exit(run_function.DONE)  # without exit handlers: those belong to the runs
+            os._exit(DONE)  # without exit handlers: those belong to the runs
         if word == b"reap":
             _, status = os.waitpid(int(value), 0)
             channel.send(b'{"status": %d}' % os.waitstatus_to_exitcode(status))
@@ -161,7 +155,7 @@ def _be_process(
     os.setsid()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != template:  # the parent died before PDEATHSIG was set
-        os._exit(run_function.RAISED)
+        os._exit(RAISED)
     if group:
         with suppress(OSError):
             ControlGroup.at(group).join()
@@ -186,7 +180,7 @@ def _be_process(
                     _renew(*os.path.split(request["own"][BEFORE]), data[slice(*request["before"])])
         except OSError:
             traceback.print_exc()
-            _exit(run_function.TRY_AGAIN, None, channel)
+            _exit(TRY_AGAIN, None, channel)
         environment.set(request["own"])
         if state is None and word == b"again":
             with suppress(Exception):  # the run raises it again
@@ -207,7 +201,7 @@ def _be_process(
             head, _, data = text.partition(b"\n")
             request = json.loads(head.decode())  # str, since json would detect the encoding of bytes
     run_function.close_lifespans()
-    os._exit(run_function.DONE)
+    os._exit(DONE)
 
 
 def _holds_more(folder: str, name: str) -> bool:
@@ -233,9 +227,7 @@ def _renew(folder: str, name: str, data: bytes) -> os.stat_result:
             os.unlink(path)  # noqa: PTH108
         handle = os.open(path, flags | os.O_EXCL, 0o600)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(handle, rest) :]
+        kernel.write_all(handle, data)
         file = os.fstat(handle)
         if file.st_size != len(data):
             os.ftruncate(handle, len(data))

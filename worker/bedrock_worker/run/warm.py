@@ -97,7 +97,8 @@ class Functions:
         self._guard = guard
         self._kind = b""
         self._template: Peer | None = None
-        self._process: Peer | None = None
+        self.process: Peer | None = None
+        """The process to which the worker gives runs, or None."""
         self._unreaped = 0
         """The id of the last process that ended, or 0; the template reaps it with its next fork."""
         self._stops = kernel.Stops()
@@ -118,11 +119,6 @@ class Functions:
             self.end()
         return self.template_pid
 
-    @property
-    def process(self) -> Peer | None:
-        """Return the process to which the worker gives runs, or None."""
-        return self._process
-
     def run_in_new_process(
         self, head: bytes, runs_max: int, kind: bytes, output: Sequence[int]
     ) -> dict[str, object]:
@@ -140,24 +136,24 @@ class Functions:
         return self._reaped({})
 
     def kill(self) -> None:
-        """Kill template and process; waiters learn of it as of any other end."""
-        for peer in (self._process, self._template):
+        """Kill template and process; their ends are noticed like any other."""
+        for peer in (self.process, self._template):
             if peer is not None and peer.is_alive:
                 self._guard.end_group(peer.pid)
 
     def end(self) -> None:
         """Kill template and process, and forget them."""
         self.kill()
-        for peer in (self._process, self._template):
+        for peer in (self.process, self._template):
             if peer is not None:
                 peer.close()
-        self._template = self._process = None
+        self._template = self.process = None
         self._unreaped = 0
 
     def _ended(self, word: bytes) -> dict[str, object]:
         """Wait until the run has ended, and after a last run the process; return how the run ended."""
-        assert self._process is not None
-        process = self._process
+        assert self.process is not None
+        process = self.process
         self._guard.watch(process.pid, process.end)
         self._guard.report_started(process.pid)
         if word == b"again":
@@ -180,12 +176,12 @@ class Functions:
 
         If the ``message`` of the process has the status, the template reaps the process later, otherwise now.
         """
-        assert self._process is not None
+        assert self.process is not None
         assert self._template is not None
-        process, template = self._process, self._template
+        process, template = self.process, self._template
         self._guard.end_group(process.pid)
         process.close()
-        self._process = None
+        self.process = None
         if "exit" in message:
             self._unreaped = process.pid
             return int(message["exit"])
@@ -222,7 +218,7 @@ class Functions:
                 found = read_available(ours)
         if "pid" in found:
             try:
-                self._process = Peer(found["pid"], ours)
+                self.process = Peer(found["pid"], ours)
             except ProcessLookupError:  # it died with its template, and the state of the run is unknown
                 ours.close()
                 self.end()

@@ -40,7 +40,7 @@ class Watchdog:
         self._folders: dict[int, mmap.mmap] = {}
         """Shared memory with the folder of each guard's run, by process id."""
         self._left: list[bytes] = []
-        """Folders of runs whose guards were killed, to be removed if the worker dies before it does so."""
+        """Folders of runs whose guards were killed; removed if the worker dies before it removes them."""
         self._rounds_left = 0
         """How many rounds of killing what killed guards left are still to be done."""
         self._poll = select.poll()
@@ -108,7 +108,7 @@ class Watchdog:
                 self._worker.send(b"%d" % pid, socket.MSG_DONTWAIT)
 
     def _end_rest(self) -> None:
-        """Kill what killed guards left: children become ours only when their parent ends, maybe late."""
+        """Kill what killed guards left; some of it becomes our child late, when its own parent has ended."""
         left = kernel.end_children(set(self._guards.values()), seconds=ROUND_S)
         self._rounds_left = self._rounds_left - 1 if left else 0
 
