@@ -109,9 +109,9 @@ class Spelled(str):
     __slots__ = ()
 
 
-def iso(timestamp: str) -> str:
-    """Return a timestamp in ISO format: 2026-11-21T03:29:56Z."""
-    return timestamp.replace(" ", "T") + "Z"
+def iso(timestamp: str | None) -> str | None:
+    """Return a timestamp in ISO format: 2026-11-21T03:29:56Z; None for None."""
+    return None if timestamp is None else timestamp.replace(" ", "T") + "Z"
 
 
 def moments(sentence: str) -> list[str]:

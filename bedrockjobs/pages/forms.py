@@ -31,7 +31,7 @@ from bedrockjobs.commands import CreateJob, QueryJob, UpdateJob
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.engine.render import entity_tag
 from bedrockjobs.pages.formatting import JSON_SHOWN_CHARS, Spelled, quoted
-from bedrockjobs.pages.site import HEADERS, Pages, Site
+from bedrockjobs.pages.site import Pages, Site, json_answer
 from bedrockjobs.protocol.http_answers import problem
 from bedrockjobs.schedule import cron, repeat
 from bedrockjobs.schedule.cron.zones import find_zone
@@ -58,12 +58,12 @@ PLAIN = (
 """Fields that are sent as typed."""
 
 _ANY_JOB: dict[str, dict[str, Any]] = {"CreateJob": {}, "UpdateJob": {"jobID": 1}}
-"""Required parameters that a form does not have, with some valid value for the check."""
+"""The parameters that a command requires and no form has, each with a valid value for the check."""
 
 _NOTHING = object()
 
 OPTION_FIELDS = ("cmd", "retries", "runTimeout", "tags", "note")
-"""Options of a job that have a field of their own; all others are in the field ``other``, a JSON object."""
+"""Options of a job with a field of their own; all other options are in the field ``other``, a JSON object."""
 
 _REPEAT_FIELD = {True: "expression", False: "repeat"}
 """The input field for the repeat, by whether the form is for a schedule (True) or for a job (False)."""
@@ -175,7 +175,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_given(typed: SubmittedForm, name: str) -> bool:
-    """Return whether a field is sent: if changed, and for a new job if not empty; its name always."""
+    """Return whether a field is sent: if changed, for a new job unless empty; the new job's name always."""
     if typed.command == "CreateJob" and name == "name":
         return True
     return name in typed.changed and (bool(typed.fields.get(name)) or typed.command == "UpdateJob")
@@ -211,7 +211,7 @@ def _first_run(typed: SubmittedForm, now: datetime) -> dict[str, Any]:
 
 
 def _other(typed: SubmittedForm, _: datetime) -> dict[str, Any]:
-    """Return what changed in the field ``other``: removed options are empty texts. Raises ValueError."""
+    """Return the changed options of the field ``other``, removed ones as empty texts; raises ValueError."""
     if "other" not in typed.changed:
         return {}
     options, before = (_object(typed.fields.get(name, "")) for name in ("other", "otherBefore"))
@@ -297,12 +297,12 @@ DATA_CHECKED_CHARS = 100_000
 
 
 async def new_job(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show the form for a new job, filled with those of another job if the URL names one."""
+    """Show the form for a new job, filled with the values of another job if the URL names one."""
     return await _new(site, request, is_schedule=False)
 
 
 async def new_schedule(site: Site, request: web.Request) -> web.StreamResponse:
-    """Show the form for a new schedule, filled with those of another schedule if the URL names one."""
+    """Show the form for a new schedule, filled with the values of another one if the URL names it."""
     return await _new(site, request, is_schedule=True)
 
 
@@ -356,7 +356,7 @@ async def _edit(site: Site, request: web.Request, *, is_schedule: bool) -> web.S
 
 
 async def _show(site: Site, request: web.Request, **context: Any) -> web.StreamResponse:
-    """Show a form; what only a form for editing has is empty in the other forms."""
+    """Show a form; values that only a form for editing has are empty in the other forms."""
     values = {"jobPriority": str(PRIORITY_DEFAULT), **context.pop("values")}
     more = any(values.get(name) for name in (*OPTION_FIELDS, "other"))
     context = {"copied": False, "job_id": 0, "tag": "", "source": "", "state": "", **context}
@@ -402,10 +402,7 @@ def routes(site: Site) -> list[web.RouteDef]:
         except CommandError as error:
             return problem(error)
         result = checked(typed, site.now(), site.settings.compatibility)
-        headers = {**HEADERS, "Cache-Control": "no-store"}
-        return web.Response(
-            text=json.dumps(result._asdict()), content_type="application/json", headers=headers
-        )
+        return json_answer(result._asdict())
 
     return [web.post("/ui/check", check)]
 

@@ -56,7 +56,7 @@ class Drawing(NamedTuple):
 
 
 class _Position(NamedTuple):
-    """A place in a layer: the box of a job, or with a number of a line, the lane of that line."""
+    """A place in a layer: the box of a job or, if ``line`` is the number of a line, a lane of that line."""
 
     ref: str
     line: int = -1

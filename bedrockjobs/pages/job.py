@@ -141,7 +141,7 @@ def _exit_status(shown: dict[str, Any]) -> int | None:
 
 
 _Moment = tuple[int, str]
-"""How often the clock had been set by then, and what it showed: so moments sort in their real order."""
+"""How often the clock had been set before, and what it showed: such pairs sort in the real order of time."""
 
 
 class _ClockSet(NamedTuple):
@@ -183,9 +183,9 @@ def timeline(
 ) -> list[TimelineEntry]:
     """Return the timeline, newest first, without events that repeat the end of a run.
 
-    Runs are in the order in which they began, events in the order in which they were recorded. How they are
-    merged is decided by timestamps, and if these are equal by cause and effect (``_place``). If the clock was
-    set meanwhile, timestamps are compared with what it showed before and after.
+    Runs are in the order in which they began, events in the order in which they were recorded. Both are
+    merged by timestamps and, if timestamps are equal, by cause and effect (``_place``). If the clock was set
+    meanwhile, timestamps are compared with what the clock showed before and after.
     """
     sets = _clock_sets([event for event in events if event[2] == CLOCK_SET])
     moment: _Moment = (0, "")
@@ -242,11 +242,12 @@ def _steps(run: dict[str, Any], began: _Moment, ended: _Moment, *, by_hand: bool
 
 
 def _place(steps: list[_Step], moment: _Moment, kind: str, run_id: int, triggers: int) -> int:
-    """Return how many steps come before an event; ``triggers`` are those of its moment recorded before it.
+    """Return how many steps come before an event; ``triggers`` triggers of its moment were recorded earlier.
 
-    An event about a run comes after the end of that run, but a stop before it. Among the steps of its moment,
-    any other event comes after those that may have caused it (the creation, and ends of runs that began
-    earlier), and before the next run, which it may have caused; a trigger comes before the triggered run.
+    An event about a run comes after the end of that run; only a stop comes before that end. Among the steps
+    of its moment, any other event comes after the steps that may have caused it (the creation, and ends of
+    runs that began earlier), and before the next run, which it may have caused. A trigger comes before the
+    triggered run.
     """
     place = next((count for count in range(len(steps), 0, -1) if steps[count - 1].moment < moment), 0)
     if run_id:

@@ -15,21 +15,19 @@ from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.fingerprints import line_of
-from bedrockjobs.base.jsontext import dump
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.job.eligibility import need_of
 from bedrockjobs.job.limits import slots_of
 from bedrockjobs.job.rows import Job
-from bedrockjobs.pages.formatting import number, runs_only_if_triggered
+from bedrockjobs.pages.formatting import iso, number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
 from bedrockjobs.pages.site import (
-    HEADERS,
     PRESETS,
     Pages,
     Site,
     cursor,
     follow_tokens,
-    iso,
+    json_answer,
     preset_in,
     rows_asked,
     text_in,
@@ -145,7 +143,10 @@ async def rows_of(site: Site, state: str | None, jobs: Sequence[Job]) -> list[Ro
         return [Row(job) for job in jobs]
     runs = await site.views.states.newest_runs(ids)
     if state == "FAILED":
-        return [Row(job, why=_readiness(job), run=runs.get(job.job_id)) for job in jobs]
+        return [
+            Row(job, why=line_of(job.memory.error or "")[:LINE_CHARS_SHOWN], run=runs.get(job.job_id))
+            for job in jobs
+        ]
     return [_running(job, runs.get(job.job_id)) for job in jobs]
 
 
@@ -179,10 +180,6 @@ def _running(job: Job, run: NewestRun | None) -> Row:
     return Row(job, run=run, progress=progress_of(progress), message=message[:LINE_CHARS_SHOWN])
 
 
-def _readiness(job: Job) -> str:
-    return line_of(job.memory.error or "")[:LINE_CHARS_SHOWN]
-
-
 def _family(counts: FamilyCounts | None) -> Family | None:
     if counts is None:
         return None
@@ -194,7 +191,7 @@ ROWS = 50
 """Maximum jobs on a page: more than fit on a screen, and quick to render."""
 
 KEPT_ROWS = 50
-"""Maximum kept finished jobs on a page, which are a list of their own."""
+"""Maximum finished jobs kept as runs on a page; they are a list of their own."""
 
 NAMES_OFFERED = 20
 """Maximum names that are suggested while a name is typed."""
@@ -292,7 +289,7 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
 async def names(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer with the names that begin with the typed prefix, as a JSON array."""
     typed = request.query.get("name", "")[:NAME_CHARS_MAX]
-    return _json(await site.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
+    return json_answer(await site.views.find.names(typed.rstrip("*"), NAMES_OFFERED))
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
@@ -301,7 +298,7 @@ async def matching(site: Site, request: web.Request) -> web.StreamResponse:
     # ``within_s``: maximum seconds for finding the jobs of a bulk action.
     page = await site.views.find.jobs(**filters.search(), limit=MATCHING_MAX, within_s=1.0)
     shown = [row.name for row in page.jobs[:NAMES_OFFERED]]
-    return _json({"ids": [row.job_id for row in page.jobs], "names": shown, "all": page.ended})
+    return json_answer({"ids": [row.job_id for row in page.jobs], "names": shown, "all": page.ended})
 
 
 PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matching", matching))
@@ -342,8 +339,3 @@ def _parse_query(request: web.Request, now: str) -> JobFilters:
         time_in(filters, "to", now),
         cursor(request, "before", "a jobID"),
     )
-
-
-def _json(value: Any) -> web.Response:
-    headers = {**HEADERS, "Cache-Control": "no-store"}
-    return web.Response(text=dump(value), content_type="application/json", headers=headers)

@@ -1,7 +1,7 @@
 """Live refresh of pages: ``GET /ui/live`` signals that something changed, without details.
 
-Pages then reload their sections. The table ``events`` would not do as a signal: it does not have every new or
-finished job.
+Pages then reload their sections. The table ``events`` cannot be the signal, since it lacks most new and
+finished jobs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bedrockjobs.pages.site import HEADERS, Site
 from bedrockjobs.protocol.authentication import caller_of, cut
 
 STREAMS_MAX = 1_000
-"""Maximum streams at a time, each of which is a connection; further pages are not refreshed."""
+"""Maximum streams at a time, each of which is a connection; pages without a stream are not refreshed."""
 
 POLL_S = 1.0
 """Seconds between checks for changes: people read no faster."""

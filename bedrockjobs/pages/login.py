@@ -53,7 +53,7 @@ class _Login:
     async def form(self, site: Site, request: web.Request) -> web.StreamResponse:
         """Show the form; redirect to the overview if no tokens are needed."""
         if not self._access.on:
-            return self._to(request, "/ui/")
+            return self._to("/ui/")
         return await site.show(
             request, "login.html", title="Log in", to=_target_page(request.query.get("to", "")), problem=""
         )
@@ -63,7 +63,7 @@ class _Login:
         sent = await self._sent(request)
         token, to = sent.get("token", "").strip(), _target_page(sent.get("to", ""))
         if not self._access.on:
-            return self._to(request, to)
+            return self._to(to)
         try:
             caller = self._access.by_token(
                 token[: TOKEN_CHARS_MAX + 1], caller_of(request, self._access).address
@@ -77,7 +77,7 @@ class _Login:
                 request, "login.html", title="Log in", status=status_of(error), to=to, problem=problem
             )
         session = await _on_disk(partial(self._access.log_in, caller))
-        response = self._to(request, to)
+        response = self._to(to)
         response.set_cookie(
             session_cookie(request, self._settings),
             session,
@@ -96,12 +96,12 @@ class _Login:
         with suppress(Unauthenticated):
             self._access.by_login(session, caller_of(request, self._access).address)
             await _on_disk(partial(self._access.log_out, session))
-        response = self._to(request, LOGIN_PATH)
+        response = self._to(LOGIN_PATH)
         response.del_cookie(name, path=self._path, secure=is_secure(request, self._settings))
         return response
 
     async def _sent(self, request: web.Request) -> dict[str, str]:
-        """Read the form, which needs no login, so that it may be anything; raises BadRequest and TimedOut."""
+        """Read the form, which any client may send, with anything in it; raises BadRequest and TimedOut."""
         if request.content_length is None or request.content_length > FORM_BYTES_MAX:
             raise BadRequest("Malformed body", f"body: expected at most {FORM_BYTES_MAX} bytes")
         if request.content_type != "application/x-www-form-urlencoded":
@@ -117,7 +117,7 @@ class _Login:
     def _path(self) -> str:
         return self._settings.root_path or "/"
 
-    def _to(self, _: web.Request, path: str) -> web.Response:
+    def _to(self, path: str) -> web.Response:
         headers = {"Location": self._settings.root_path + path, "Cache-Control": "no-store"}
         return web.Response(status=303, headers=headers)
 

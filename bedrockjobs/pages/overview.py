@@ -13,11 +13,10 @@ from aiohttp import web
 from bedrockjobs.base.clock import moment_of
 from bedrockjobs.base.errors import BadArguments
 from bedrockjobs.base.glob import literal
-from bedrockjobs.base.jsontext import dump
 from bedrockjobs.commands import overview as overview_command
 from bedrockjobs.commands.overview import OverviewReply, QueueHistoryReply, QueueStep
 from bedrockjobs.pages.formatting import number
-from bedrockjobs.pages.site import HEADERS, NEEDED, Pages, Site
+from bedrockjobs.pages.site import NEEDED, Pages, Site, json_answer
 from bedrockjobs.views.problems import short
 
 RANGES = ("15m", "1h", "24h", "7d", "30d")
@@ -42,7 +41,7 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
 """The page, with its query, that has details about each kind of problem."""
 
 _OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": literal, "own command": literal, "paused": str}
-"""Kinds of problems about a name or pattern, which link to the queues page; with the pattern of the link."""
+"""The kinds of problems that link to the queues page, and how their name becomes the pattern of the link."""
 
 NOTICES = frozenset({"paused", "drained", "blocked"})
 """Kinds of problems that are intended, or that end by themselves."""
@@ -61,7 +60,7 @@ _OF_SEVERAL = {
 """The text of a row for several problems of a kind, with a place for their number."""
 
 LONG_AGO_STEPS = 15
-"""How many minutes after that time a count may still stand for the count of an hour ago."""
+"""How many minutes later than an hour ago a count may be to stand for the count of an hour ago."""
 
 _SERIES = tuple(name for name in QueueStep.model_fields if name != "at")
 """The names of the series in the data of the charts."""
@@ -122,8 +121,7 @@ async def chart(site: Site, request: web.Request) -> web.StreamResponse:
     chosen, name = range_of(request), request.query.get("name")
     histories = site.views.histories
     history = await (histories.of_name(name, chosen) if name else histories.of_all(chosen))
-    headers = {**HEADERS, "Cache-Control": "no-store"}
-    return web.Response(text=dump(arrays(history)), content_type="application/json", headers=headers)
+    return json_answer(arrays(history))
 
 
 PAGES: Pages = (("/ui/", overview), ("/ui/chart", chart))

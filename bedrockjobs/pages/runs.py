@@ -19,7 +19,7 @@ from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import members
 from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, PING_WORKER, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns, QueryRun, ReadOutput
-from bedrockjobs.pages.formatting import hidden_options
+from bedrockjobs.pages.formatting import hidden_options, iso
 from bedrockjobs.pages.site import (
     HEADERS,
     PRESETS,
@@ -27,7 +27,6 @@ from bedrockjobs.pages.site import (
     Site,
     cursor,
     follow_tokens,
-    iso,
     preset_in,
     rows_asked,
     text_in,

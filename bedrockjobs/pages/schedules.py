@@ -107,7 +107,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     month = await _days(site, job["jobID"], row["repeat"], zone)
     bars, longest_s = _bars(runs)
     durations = [Tick(_height_of(part * longest_s, longest_s), span(part * longest_s)) for part in (0.5, 1)]
-    # Days with failed or missed ticks that are listed below the chart.
+    # ``troubled``: the newest days with failed or missed ticks, which are listed below the chart.
     return await site.show(
         request,
         "schedule.html",

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs.base.clock import offset_seconds_of
 from bedrockjobs.base.errors import BadArguments, CommandError
+from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.principal import Principal
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Timestamp, stamped
@@ -95,11 +96,6 @@ def text_in(query: Mapping[str, str]) -> str | None:
     return text
 
 
-def iso(timestamp: str | None) -> str | None:
-    """Return a timestamp as the value of a query parameter."""
-    return timestamp and f"{timestamp.replace(' ', 'T')}Z"
-
-
 FOLDER = Path(__file__).parent
 
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -112,6 +108,13 @@ HEADERS = {
     "Server": "bedrockjobs",
 }
 """Headers of every response."""
+
+
+def json_answer(value: Any) -> web.Response:
+    """Return a response with a value as JSON."""
+    headers = {**HEADERS, "Cache-Control": "no-store"}
+    return web.Response(text=dump(value), content_type="application/json", headers=headers)
+
 
 GROUPS = (
     ("", (("ui/", "Overview", "o"),)),
@@ -163,7 +166,7 @@ Pages = tuple[tuple[str, Page], ...]
 
 
 class OwnWrites:
-    """Counts the write commands that pages send to be rendered, after which no page has to be refreshed."""
+    """Counts the write commands that rendering a page sends; these are no reason to refresh pages."""
 
     commands = 0
 
@@ -320,7 +323,7 @@ def filters_of(request: web.Request, *names: str) -> dict[str, str]:
 
 
 def cursor(request: web.Request, name: str, what: str) -> int | None:
-    """Return a query parameter that is a number, ``what`` in errors, or None; raises BadArguments."""
+    """Return a query parameter as a number, or None without it; raises BadArguments, which says ``what``."""
     text = request.query.get(name, "")
     if text and not (text.isascii() and text.isdigit() and len(text) < 19):
         raise BadArguments(f"Malformed {name}", f"{name}: expected {what}")

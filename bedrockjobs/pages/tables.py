@@ -8,7 +8,6 @@ from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.glob import glob, literal
-from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import EVENT_KINDS, FAILED_STATUSES
 from bedrockjobs.commands import (
     Events,
@@ -27,7 +26,7 @@ from bedrockjobs.job.quarantine import HOLD_PATTERN, hold_text
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.overview import RANGES, STEPS, range_of
-from bedrockjobs.pages.site import HEADERS, Pages, Site, cursor, filters_of, rows_asked
+from bedrockjobs.pages.site import Pages, Site, cursor, filters_of, json_answer, rows_asked
 from bedrockjobs.views.failures import Failed, failed_alike
 from bedrockjobs.views.name_tree import Fold
 from bedrockjobs.views.problems import pause_text, why_idle
@@ -38,7 +37,7 @@ from bedrockjobs.views.problems import pause_text, why_idle
 
 
 QUEUE_ROWS = 50
-"""Maximum rows on a page, those with most jobs first; others are found by group or pattern."""
+"""Maximum rows on a page, those with most jobs first; further rows are found by group or pattern."""
 
 WORKERS_NAMED = 2
 """Maximum workers named in a row; the others are only counted."""
@@ -213,16 +212,13 @@ async def failure_members(site: Site, request: web.Request) -> web.StreamRespons
         command.fingerprint or "", command.name, MEMBERS_RETRIED_MAX
     )
     found = {"ids": [job_id for job_id, _ in jobs], "names": [name for _, name in jobs[:1]], "all": not more}
-    headers = {**HEADERS, "Cache-Control": "no-store"}
-    return web.Response(text=dump(found), content_type="application/json", headers=headers)
+    return json_answer(found)
 
 
 async def failure_count(site: Site, request: web.Request) -> web.StreamResponse:
     """Answer with the number of failed jobs that are not acknowledged, for the navigation of all pages."""
     count = await site.views.standings.unseen_failures()
-    body = dump({"count": count, "text": number(count)})
-    headers = {**HEADERS, "Cache-Control": "no-store"}
-    return web.Response(text=body, content_type="application/json", headers=headers)
+    return json_answer({"count": count, "text": number(count)})
 
 
 def _rows(failures: Failed) -> Shown:

@@ -102,7 +102,7 @@ class _Values(Context):
         _in_use.get().append(self)
 
     def call(self, called: Any, /, *args: Any, **named: Any) -> Any:
-        """Call a macro or a function, after a turn of other tasks if it is time; most rows call one."""
+        """Call a macro or a function, as most rows do; if it is time, first yield to other tasks."""
         pause_after_s(PAGE_TURN_S, _monotonic)
         return super().call(called, *args, **named)
 

@@ -154,7 +154,7 @@ DAYS_SHOWN = 30
 """How many days are shown: about a month."""
 
 TICKS_PLACED_MAX = 1_000
-"""Maximum ticks assigned to days one by one, in 10 us each; others are distributed evenly over the days."""
+"""Maximum ticks assigned to days one by one, in 10 us each; further ticks are spread evenly over the days."""
 
 WIDTH, HEIGHT, LEFT = 640, 110, 34
 """Width and height of the chart, and the width of its scale, in SVG units."""

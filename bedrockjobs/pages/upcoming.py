@@ -54,7 +54,7 @@ class ScheduleTimeline(NamedTuple):
     schedule: ScheduleAhead
     description: str
     ticks: list[tuple[str, float]]
-    """The timestamp of each tick, and the minutes until then; for a frequent schedule, only the first."""
+    """The timestamp of each tick, and the minutes until then; of a frequent schedule, only its first tick."""
     frequent: bool
 
 
@@ -130,7 +130,7 @@ def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[ScheduleTi
 def _line(
     schedule: ScheduleAhead, now: datetime, cursor: tuple[str, int] | None, end: str
 ) -> Iterator[Coming]:
-    """Yield a schedule's ticks after the cursor; one that is due and not yet taken is included."""
+    """Yield a schedule's ticks after the cursor, including a tick that is due and not yet taken."""
     for at in _ticks(schedule, now, cursor):
         if at > end:
             return

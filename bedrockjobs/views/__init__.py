@@ -87,7 +87,7 @@ _ALWAYS = "~"
 
 
 class PlaceInWorkflow(NamedTuple):
-    """The workflow of a job, and the job's ``ref`` in it; ``state`` is the job's end state, empty before."""
+    """The workflow of a job, and the job's ``ref`` in it; ``state`` is empty until the job has ended."""
 
     workflow_id: int
     name: str
@@ -199,7 +199,8 @@ class Views:
     ) -> OutputPage:
         """Return output lines of a run, waiting for them if the command says so. Raises NotFound, Forbidden.
 
-        A stream sets ``again`` after its first page, so that it is not refused while many reads are queued.
+        A stream sets ``again`` after its first page, so that its reads are not refused while many reads are
+        queued.
         The page ends with the first line that exceeds ``bytes_max``.
         """
         self._check_output()
@@ -319,7 +320,7 @@ class Views:
         return await self._reader.view(name, parameters, 1)
 
     async def mutes(self) -> list[Mute]:
-        """Return the mutes of failures that are still in force, and all of whose names are visible."""
+        """Return the mutes of failures in force, except mutes that also apply to hidden names."""
         page = await self.rows("mutes", {})
         now = self.now_ms
         return [

@@ -34,10 +34,10 @@ PAGES_SEARCHED = 20
 """Maximum pages read to find groups with a type of error: 1,000 groups."""
 
 RECENT_S = 86_400
-"""Seconds. A group whose first failure is not older is new; if its last failure is older, it is quiet."""
+"""Seconds. A group is new if its first failure is not older, and quiet if its last failure is older."""
 
 GROWTH_S = 3_600
-"""Seconds before now whose failures are compared with the earlier ones, to see whether a group grows."""
+"""Seconds before now in which a group that counts as growing has failures more often than before."""
 
 GROWTH_LEAST = 3
 """Minimum failures in ``GROWTH_S`` that count as growth: two may happen together by chance."""
@@ -63,8 +63,8 @@ async def failed_alike(
 ) -> Failed:
     """Return a page of groups of failed jobs or runs, those with the newest failures first.
 
-    With a ``fingerprint``, returns a page of the failures of that group. ``before`` is a jobID or runID: only
-    groups whose newest failure has a lower one are returned, or only failures with a lower one. With an
+    ``before`` is a jobID or runID: only groups whose newest failure has a lower ID are returned. With a
+    ``fingerprint``, returns a page of that group's failures, each with an ID lower than ``before``. With an
     ``error_type``, returns only groups of this type, and reads up to ``PAGES_SEARCHED`` pages to find some.
     """
     for _ in range(PAGES_SEARCHED):

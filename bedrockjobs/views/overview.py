@@ -28,7 +28,7 @@ NEXT_SHOWN = 8
 """Maximum schedules that are shown: those that are due next."""
 
 FAR_AWAY = "9999"
-"""How the ``nextRun`` of a schedule begins that runs only when triggered."""
+"""The year in the ``nextRun`` of a schedule that runs only when triggered."""
 
 RULES_READ = 100
 """Maximum notification rules examined for failed deliveries: as many as there may be."""
@@ -58,7 +58,7 @@ class OverviewBuilder:
         self._clock = clock
 
     async def overview(self, *, ahead: bool = True) -> OverviewReply:
-        """Return the overview, without ``ahead`` without the next schedules."""
+        """Return the overview; without ``ahead``, it lists no next schedules."""
         return (await self.overview_and_snapshot(ahead=ahead))[0]
 
     async def overview_and_snapshot(self, *, ahead: bool = True) -> tuple[OverviewReply, QueueSnapshot]:
@@ -111,7 +111,7 @@ class OverviewBuilder:
         )
 
     def _workers(self, snapshot: QueueSnapshot) -> tuple[int, int]:
-        """Return how many workers are live and how many take jobs; within a scope, both count its takers."""
+        """Return how many workers are live and how many take jobs; within a scope, only those for it."""
         takers = snapshot.held.takers
         if self._scope is None:
             return len(takers), takers.count_active

@@ -60,13 +60,11 @@ def low_space_warning(free: int | None) -> str:
 WORKERS_A_TURN = 10
 """Workers handled between two yields to the event loop: each may have 1,600 patterns."""
 
-PAUSED = "its jobs are paused"
-BLOCKED = "its jobs need a lock that another job holds"
-READY = "jobs are ready for it: it has not asked for one"
-NOTHING = "nothing is due for it"
-NO_NAMES = "it asks for no names"
-
-_FIRST = {"ready": READY, "blocked": BLOCKED, "paused": PAUSED}
+_FIRST = {
+    "ready": "jobs are ready for it: it has not asked for one",
+    "blocked": "its jobs need a lock that another job holds",
+    "paused": "its jobs are paused",
+}
 """Idle reasons by the standing of the jobs that a worker could take; the first that applies is shown."""
 
 
@@ -89,9 +87,13 @@ async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dic
                 standings[name].add(stands)
     reasons = {}
     for worker in workers:
-        first = next((text for one, text in _FIRST.items() if one in standings[worker.name]), NOTHING)
-        held_back = snapshot.held.takers.held_back(worker)
-        reasons[worker.name] = f"it {held_back}" if held_back else first if worker.names else NO_NAMES
+        first = (text for one, text in _FIRST.items() if one in standings[worker.name])
+        if held_back := snapshot.held.takers.held_back(worker):
+            reasons[worker.name] = f"it {held_back}"
+        elif worker.names:
+            reasons[worker.name] = next(first, "nothing is due for it")
+        else:
+            reasons[worker.name] = "it asks for no names"
     return reasons
 
 
@@ -204,9 +206,9 @@ class _WaitingGroups(NamedTuple):
     """What the groups of a snapshot wait for."""
 
     untaken: dict[tuple[str, Requirements], _Untaken]
-    """Ready jobs that no live worker takes, if any is alive."""
+    """Ready jobs that no live worker takes; empty if no worker is alive."""
     blocked: dict[str, tuple[int, str]]
-    """By lock: how many jobs are due, and since when the first one is."""
+    """By lock: how many jobs are due, and since when the first of them has been due."""
     paused: dict[str, tuple[int, int, bool]]
     """By pattern of a pause: how many jobs are due and not due yet, and whether there are more."""
 

@@ -54,7 +54,7 @@ GROUPS_MAX = 1_000
 """Maximum groups in a snapshot; each costs about 20 index seeks."""
 
 ALIKE_MAX = 100
-"""Maximum names with the same prefix, up to a slash, that get a group each; the others share one."""
+"""Maximum names with the same prefix, up to a slash, that get a group each; further names share a group."""
 
 COUNTED_MAX = 10_000
 """Maximum jobs counted in one group."""
@@ -90,13 +90,14 @@ COUNT_SLICE = 1_000
 """Maximum groups counted by one query, so that other reads can run in between."""
 
 COUNT_SLICE_SHRINKS = 8
-"""By which factor the next slice is smaller after a slice that took too long."""
+"""Factor by which the next slice is smaller if a slice took too long."""
 
 NAMES_COUNTED_MAX = 20_000
 """Maximum groups kept from a full count, those with the most jobs: about 5 MB."""
 
 AGE_PER_COST = 20
-"""How many times its duration a full count is cached: so counting takes at most 5 % of a reader's time."""
+"""A full count is cached for this many times its duration, so that counting takes at most 5 % of a reader's
+time."""
 
 COUNTED_EACH_TIME = 20_000
 """Maximum jobs of a full count that is not cached but repeated for every snapshot, in about 20 ms."""
@@ -110,7 +111,7 @@ GROUPS_A_TURN = 100
 
 @dataclass(slots=True)
 class QueuedGroup:
-    """The queued jobs of one lane and name; with ``rest``, of all further names with its prefix."""
+    """The queued jobs of one lane and name; with ``rest``, also of all later names with the same prefix."""
 
     lane: str
     name: str
@@ -428,7 +429,7 @@ class Queues:
         await self._count_rests([group for group in groups if group.rest], held, max(budget, 0))
 
     async def _count_rests(self, rests: list[QueuedGroup], held: Held, budget: int) -> None:
-        """Count the groups of several names to all of whose names, or to none, each pause applies."""
+        """Count the groups of several names, except groups where a pause applies only to some names."""
         for group in rests:
             group.more_due = group.more_later = True
         uniform = [group for group in rests if self._is_uniform(group, held)]
@@ -505,8 +506,8 @@ class Queues:
         page = await self._reader.view("running_by_name", parameters, 2 * NAMES_COUNTED_MAX, scans=True)
         for name, count in page.rows:
             counts[name] = counts.get(name, 0) + count
-        more = page.more or sum(counts.values()) >= most
-        return RunningCounts(self._visible_counts(counts), more)
+        visible = {name: count for name, count in counts.items() if in_scope(self._scope, name)}
+        return RunningCounts(visible, more=page.more or sum(counts.values()) >= most)
 
     async def failed(self) -> dict[str, int]:
         """Return the number of failed jobs by name."""
@@ -519,9 +520,6 @@ class Queues:
             )
         parameters = {"most": ALL}
         return dict((await self._reader.view("failed_by_name", parameters, OLDEST_MAX, scans=True)).rows)
-
-    def _visible_counts(self, counts: dict[str, int]) -> dict[str, int]:
-        return {name: count for name, count in counts.items() if in_scope(self._scope, name)}
 
     async def counted_names(self, pattern: str) -> list[str] | None:
         """Return the matching names of queued, running or failed jobs; None if not all can be counted."""

@@ -65,7 +65,7 @@ _WORDS = keys_of(ScheduleReply).index("words")
 
 
 def render_run(row: Sequence[Any]) -> str:
-    """Return a run, with its data if the row has that. Of a requested stop, only the signal is shown."""
+    """Return a run, with its data if the row has data. Of a requested stop, only the signal is shown."""
     shape = _RUN if len(row) == len(_RUN) else _RUN[: len(row)]
     text = _written(shape, [*row[:_STOP], row[_STOP][: len("TERM")], *row[_STOP + 1 :]])
     kind = type_of_error(row[_ERROR]) if row[_ERROR] else ""
@@ -160,7 +160,7 @@ def overlaps(pattern: str, other: str) -> bool:
 
 
 def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[PauseRow, ...]:
-    """Return the pauses that apply to visible names, without author and reason if also to other names."""
+    """Return the pauses of visible names; if it applies to other names too, without author and reason."""
     if scope is None:
         return tuple(pauses)
     visible = []

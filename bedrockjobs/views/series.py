@@ -1,7 +1,7 @@
 """The history of names: counts of jobs, waits, durations and numbers of queued jobs, for each step of time.
 
-The statistics (``bedrockjobs.observe.stats``) write them minute by minute; what they have not written yet is
-added here.
+The statistics (``bedrockjobs.observe.stats``) write these numbers minute by minute; numbers that are not
+written yet are added here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Histories:
     """Reads the series of names, within a scope."""
 
     def __init__(self, reader: Reader, stats: Stats, clock: Clock, scope: Scope | None = None) -> None:
-        """Read the table through ``reader``, and what this server has not written yet from ``stats``."""
+        """Read the table through ``reader``, and rows that this server has not written yet from ``stats``."""
         self._reader = reader
         self._stats = stats
         self._clock = clock
@@ -98,7 +98,7 @@ class Histories:
         return last - length_s, last
 
     async def _rows(self, names: Sequence[str], first: int, step: int) -> list[StatsRow]:
-        """Return the rows of names since a time; those that are not written yet are the last."""
+        """Return the rows of names since a time; rows that are not written yet come last."""
         shown = [name for name in names if in_scope(self._scope, name)]
         since = _timestamp(first)
         parameters = {"names": jsontext.dump(shown), "step": step, "since": since}

@@ -42,7 +42,7 @@ class Children(NamedTuple):
 
     jobs: list[Job]
     keys: dict[int, str]
-    """The unique key of each of these, by jobID, as stored: until when it is held, followed by the key."""
+    """The unique keys that the children hold, by jobID, as stored: until when a key is held, then the key."""
     reached: int
     ended: bool
 
