@@ -108,13 +108,14 @@ async def test_stop_reaches_the_whole_group_and_is_reported_as_usual(
     )
 
 
-async def test_a_stop_that_is_repeated_is_sent_once(server, working, tmp_path):
+async def test_a_stop_that_is_repeated_is_sent_once(server, working, tmp_path, monkeypatch):
+    monkeypatch.setattr("bedrock_worker.run.job_run.BEATS_PER_LEASE", 100)
     script = (
         'trap "echo asked >> \\"$0/asked\\"" TERM; touch "$0/ready"; '
         'until [ -e "$0/go" ]; do sleep 0.01; done; exit 5'
     )
     async with working("sh", "-c", script, str(tmp_path)):
-        await server.add(lease=1)  # beats come quickly
+        await server.add(lease=30)  # a heartbeat each 0.3 s
         await until((tmp_path / "ready").exists)
         await server.stop_run(101, "TERM")
         await until((tmp_path / "asked").exists)
@@ -215,7 +216,7 @@ async def test_answered_beat_counts_from_when_it_was_sent(server, working, tmp_p
     """Beats that are answered too late do not keep a lease."""
     monkeypatch.setattr("bedrock_worker.run.job_run.BEATS_PER_LEASE", 0.5)  # each beat waits for two leases
     async with working("sh", "-c", PIDS, str(tmp_path), jobs_max=1) as worker:
-        await server.add(lease=1)
+        await server.add(lease=3)  # long enough for a program to start on a busy machine
         await until((tmp_path / "pids").exists)
         await until(lambda: gone(*pids(tmp_path)))
         assert await worker.ended() == 0
