@@ -23,6 +23,9 @@ T = TypeVar("T")
 Until = Callable[[Callable[[], object]], object]
 """Registers a callback that is called once, when the awaited result is available."""
 
+Step = Callable[[], object]
+"""A function that a piece of work returns, to be called after it."""
+
 LEFT_S = 0.002
 """Maximum seconds for which ``done_in_turns`` lets other busy tasks run before its own work continues."""
 
@@ -73,6 +76,21 @@ class TimeSlices(Generic[T]):
             caller.switch()
 
 
+class WorkSteps(TimeSlices[Step]):
+    """Time slices for pieces of work that return the step to take when they are complete."""
+
+    def run(self, work: Callable[[], Step]) -> None:
+        """Start a piece of work; take its step now, or after the pauses of the work."""
+        self._follow(self.start(work))
+
+    def _follow(self, step: Step | None) -> None:
+        if step is None:
+            soon = asyncio.get_running_loop().call_soon
+            self.call_when_ready(lambda: self._follow(self.resume()), soon)
+        else:
+            step()
+
+
 class _Stack(greenlet):
     """A greenlet that can pause and resume."""
 
@@ -102,13 +120,14 @@ async def waited_for(work: Callable[[], T]) -> T:
     done = slices.start(lambda: (work(),))
     while done is None:
         ready: asyncio.Future[None] = loop.create_future()
-        slices.call_when_ready(partial(_set_unless_done, ready), loop.call_soon)
+        slices.call_when_ready(partial(resolve, ready), loop.call_soon)
         await ready
         done = slices.resume()
     return done[0]
 
 
-def _set_unless_done(future: asyncio.Future[None]) -> None:
+def resolve(future: asyncio.Future[None]) -> None:
+    """End the wait for a future, if it has not ended yet."""
     if not future.done():
         future.set_result(None)
 
@@ -161,8 +180,14 @@ class BackgroundTask(ABC):
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the task in the running event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        """Start the task in the running event loop, unless it is running."""
+        if not self.busy:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def busy(self) -> bool:
+        """Return whether the task is running."""
+        return self._task is not None and not self._task.done()
 
     async def stop(self) -> None:
         """Cancel the task, if it was started, and wait for its end."""
@@ -172,4 +197,4 @@ class BackgroundTask(ABC):
 
     @abstractmethod
     async def _run(self) -> None:
-        """Work until the task is cancelled."""
+        """Work until all is done, or the task is cancelled."""

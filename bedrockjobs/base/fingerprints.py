@@ -7,7 +7,6 @@ of output. The module works on text alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -100,7 +99,8 @@ def frame_of(error: str) -> str:
     If all frames belong to libraries, return the deepest of these; empty if there is no traceback.
     """
     deepest = own = ""
-    for path, function in _frames(error):
+    for frame in filter(None, map(_FRAME.fullmatch, error.splitlines())):
+        path, function = frame.groups()
         deepest = f"{_FOLDERS.split(path)[-1]} in {function}"
         if not _LIBRARY.search(path):
             own = deepest
@@ -124,12 +124,6 @@ def split_frames(error: str) -> list[tuple[bool, str]]:
             parts.append((library, []))
         parts[-1][1].append(line)
     return [(of_library, "\n".join(lines)) for of_library, lines in parts]
-
-
-def _frames(error: str) -> Iterator[tuple[str, str]]:
-    for line in error.splitlines():
-        if match := _FRAME.fullmatch(line):
-            yield match[1], match[2]
 
 
 @lru_cache(maxsize=64)  # similar failures come in a row, and a job fails with the error of its run

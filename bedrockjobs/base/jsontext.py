@@ -38,7 +38,6 @@ _LONG_RUN = b"0" * 309
 _HUGE_EXPONENTS = (b"e000", b"e+000")
 _SUSPECT = re.compile(r"[eE]\+?[0-9]{3}")
 """A huge exponent, the only way to write a huge number in a text shorter than ``_LONG_RUN``."""
-_SHORT_TEXT_CHARS = len(_LONG_RUN)
 _MANTISSA_BYTES_MAX = 400
 _EXPONENT = re.compile(rb"[eE]\+?[0-9]+")
 _RUN = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -72,7 +71,7 @@ def check(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
         return
     if len(text) > 2 * levels and text.count("{") + text.count("[") > levels:
         _check_levels(_without_strings(text), levels)
-    if _SUSPECT.search(text) if len(text) < _SHORT_TEXT_CHARS else _is_suspect(text):
+    if _SUSPECT.search(text) if len(text) < len(_LONG_RUN) else _is_suspect(text):
         _check_numbers(_without_strings(text).encode())
 
 

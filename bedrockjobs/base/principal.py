@@ -118,7 +118,7 @@ def run_of_token(key: str, token: str) -> RunOfToken | None:
 
 def _run_signature(key: str, run: RunOfToken) -> str:
     signed = f"run {run.run_id} of job {run.job_id} by {run.by}".encode()
-    return urlsafe_b64encode(hmac.digest(key.encode(), signed, sha256)).decode().rstrip("=")
+    return _text(hmac.digest(key.encode(), signed, sha256))
 
 
 # Ping secrets: a schedule that expects pings has a secret, which allows ending its ticks and nothing else.
@@ -148,8 +148,7 @@ def job_of_ping(key: str, secret: str) -> int | None:
 
 
 def _ping_signature(key: str, job_id: int) -> str:
-    signed = hmac.digest(key.encode(), f"ping of job {job_id}".encode(), sha256)
-    return urlsafe_b64encode(signed).decode().rstrip("=")
+    return _text(hmac.digest(key.encode(), f"ping of job {job_id}".encode(), sha256))
 
 
 # Permissions: a ``Permission`` is one row of the table ``tokens``; a ``Principal`` is a client that uses it

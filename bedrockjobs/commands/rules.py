@@ -31,8 +31,9 @@ from bedrockjobs.commands.options import Duration, Tags
 from bedrockjobs.commands.runs import Limit
 from bedrockjobs.commands.schedules import DRY_RUN, SyncReply
 
-RULES_PER_SYNC_MAX = 100
-"""Maximum number of rules of one source: as many as may exist in total."""
+RULES_MAX = 100
+"""Maximum number of rules, since all of them are read when one sends a message, and all may wait for their
+receivers at the same time."""
 
 KINDS_MAX = 20
 """Maximum number of kinds of events in one rule: most rules name a few."""
@@ -272,9 +273,7 @@ class PutRule(RuleSpec, Command[Empty]):
 
 
 def _rules(value: Any) -> list[dict[str, Any]]:
-    return [
-        RuleSpec.parameters_in(text, strict=True) for text in json_list(value, RULES_PER_SYNC_MAX, empty=True)
-    ]
+    return [RuleSpec.parameters_in(text, strict=True) for text in json_list(value, RULES_MAX, empty=True)]
 
 
 class RulesShape:
@@ -317,7 +316,7 @@ class SyncRules(Command[SyncReply]):
     )
     rules: Annotated[
         list[RuleSpec],
-        Field(max_length=RULES_PER_SYNC_MAX, description="Parameters of PutRule for each rule."),
+        Field(max_length=RULES_MAX, description="Parameters of PutRule for each rule."),
         BeforeValidator(_rules),
         RulesShape(),
     ]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from bedrockjobs.base.background import resolve
 from bedrockjobs.base.clock import moment_of
 from bedrockjobs.engine.events import (
     EVENTS,
@@ -107,8 +108,8 @@ class ClusterMember:
         if not (await asyncio.wait({telling}, timeout=LEAVE_S_MAX))[0]:
             log.warning("the other servers could not be notified that this one stops")
         await self._peers.close()
-        if self._exchanged is not None and not self._exchanged.done():
-            self._exchanged.set_result(None)
+        if self._exchanged is not None:
+            resolve(self._exchanged)
 
     async def _send_last_changes(self) -> None:
         for task in (self._pulse, self._notifying):
@@ -126,8 +127,8 @@ class ClusterMember:
             self._exchange_soon.clear()
             waiting, self._exchanged = self._exchanged, None
             done = await self._attempted_at()
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+            if waiting is not None:
+                resolve(waiting)
             if not (done or self._left):
                 self._on_due(None)  # notifications may have been lost meanwhile
                 await asyncio.sleep(EXCHANGE_EVERY_S)

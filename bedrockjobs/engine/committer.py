@@ -123,15 +123,9 @@ longer."""
 PROBE_S = 0.0002
 """Maximum seconds of a probe after which another may follow. A longer one shows that other work, such as a
 page or a large request, used that iteration of the loop; each further probe could cause the same delay."""
-WINDOW = 8
-"""Approximate number of probes over which the share of successful ones is averaged."""
-WORTH = 0.2
-"""Share of successful probes above which every commit probes. It is well above break-even, as below it some
-commits still probe."""
 TRY_EVERY = 16
 """Number of commits of which one probes even if probing has not paid off recently, since more clients may
 have connected."""
-
 Arrived = Callable[[int], list[Submission]]
 """Returns queued submissions, at most the given number."""
 
@@ -145,6 +139,7 @@ class GroupCommitWindow:
         self._monotonic = monotonic
         self._shared = 0
         self._found = 1.0
+        """Moving average of the share of successful probes."""
         self._passed = 0
         self.probes = 0
         """Number of probes in the current transaction; reset when it begins."""
@@ -167,13 +162,15 @@ class GroupCommitWindow:
         self.probes = PROBES_MAX if self._monotonic() - begun > PROBE_S else self.probes + 1
         found = arrived(most - count)
         if count >= self._shared:
-            self._found += (bool(found) - self._found) / WINDOW
+            self._found += (bool(found) - self._found) / 8  # averages some 8 probes
         return found
 
     def _pays(self, count: int) -> bool:
         if self.probes >= PROBES_MAX:
             return False
-        if count < self._shared or self._found >= WORTH:
+        # If this share of probes succeeds, every commit probes. It is well above break-even, since below it
+        # some commits still probe.
+        if count < self._shared or self._found >= 0.2:
             return True
         self._passed += 1
         return self._passed % TRY_EVERY == 0

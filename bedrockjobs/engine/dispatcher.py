@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from bedrockjobs.base.background import TimeSlices
+from bedrockjobs.base.background import Step, WorkSteps, resolve
 from bedrockjobs.base.clock import Clock, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     NAMES_AT_ONCE,
@@ -34,7 +34,7 @@ from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.lookups import Lookups
 from bedrockjobs.engine.maintenance import Minutes, maintenance_of
-from bedrockjobs.engine.outage import BUSY_POLL_S, Health, Outage, Step
+from bedrockjobs.engine.outage import Health, Outage
 from bedrockjobs.engine.submission import (
     CallbackSubmission,
     CancelWait,
@@ -108,15 +108,10 @@ class Shutdown:
             with suppress(StoreError):
                 self._engine.begin().record_shutdown(timestamp(self._clock.now()))
                 self._engine.commit()
-            return partial(_resolve, done)
+            return partial(resolve, done)
 
         do(work)
         await asyncio.wait({done}, timeout=self._limit_s)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class Dispatcher:
@@ -167,7 +162,7 @@ class Dispatcher:
             idle=self._ending.idle,
         )
         self._commits = CommitExecutor(self._loop, clock, waits_for_disk=engine.waits_for_disk)
-        self._slices, self._group = TimeSlices[Step](), GroupCommitWindow(settings, clock.monotonic)
+        self._slices, self._group = WorkSteps(), GroupCommitWindow(settings, clock.monotonic)
         self.health = Health(engine, clock)  # whether the database can be written
         listeners.add(self.health)
         self._outage = Outage(
@@ -325,7 +320,7 @@ class Dispatcher:
         self._alarm.cancel()
         await self._commits.end()
         if not (self._broken or self._outage.is_active):
-            await self._ending.record_shutdown(lambda work: self._follow(self._slices.start(work)))
+            await self._ending.record_shutdown(self._slices.run)
 
     def _busy_with(self) -> object:
         """Return a true value if any work is open or queued and can still be done."""
@@ -361,7 +356,7 @@ class Dispatcher:
             self._rest(due_s)
             return
         self._open = True
-        self._follow(self._slices.start(partial(self._transaction, submissions, careful=careful)))
+        self._slices.run(partial(self._transaction, submissions, careful=careful))
 
     def _arrived(self, room: int) -> list[Submission]:
         """Return at most ``room`` queued submissions in order, skipping reads of disconnected clients.
@@ -387,13 +382,6 @@ class Dispatcher:
         """Queue submissions again, before those that arrived since."""
         self._gathered.extendleft(reversed(submissions))
         self._some_gone = self._some_many = True
-
-    def _follow(self, step: Step | None) -> None:
-        """Call the step that follows a transaction; if it is None, the transaction has yielded: resume it."""
-        if step is None:
-            self._slices.call_when_ready(lambda: self._follow(self._slices.resume()), self._loop.call_soon)
-        else:
-            step()
 
     def _transaction(self, submissions: list[Submission], *, careful: bool) -> Step:
         """Execute a transaction up to its commit; return the step that commits or ends it."""
@@ -434,7 +422,7 @@ class Dispatcher:
         else:
             self._put_back(submissions)
         self._scheduled = True
-        self._loop.call_later(BUSY_POLL_S, self._next)
+        self._loop.call_later(0.02, self._next)  # seconds until the next attempt to get the lock
 
     def _ended(
         self, submissions: list[Submission], work: PendingCommit, took_s: float, failure: Exception | None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from bedrockjobs.base.background import BackgroundTask
 from bedrockjobs.base.config import INBOX_AGAIN_S_MIN
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.handlers.inbox import TakeIn
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 Submit = Callable[[TakeIn, Callable[[Outcome], bool]], Submission]
 
 
-class Inbox:
+class Inbox(BackgroundTask):
     """Reads the inbox of a database, and has its jobs created until the inbox is empty.
 
     All servers of a database do this at the same time; each skips the rows that another one has locked.
@@ -28,7 +29,6 @@ class Inbox:
         """Get the next rows from ``read``, and pass commands to ``submit``."""
         self._read, self._submit = read, submit
         self._wanted, self._closed = False, True
-        self._task: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -37,21 +37,19 @@ class Inbox:
         self.soon()
 
     def soon(self) -> None:
-        """Read the inbox soon, unless the object is not started or closed."""
+        """Read the inbox soon; do nothing before ``start`` and after ``close``."""
         self._wanted = not self._closed
-        if self._wanted and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._work())
+        if self._wanted:
+            super().start()
 
     async def close(self) -> None:
         """Stop; rows that are left in the inbox are taken in by another server, or after the next start."""
         self._closed, self._wanted = True, False
         if self._later is not None:
             self._later.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await self.stop()
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         while self._wanted:
             self._wanted = False
             try:

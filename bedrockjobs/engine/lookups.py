@@ -13,12 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from bedrockjobs.base.background import TimeSlices
+from bedrockjobs.base.background import Step, WorkSteps
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, LOOKUPS_PAUSE_S
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
-from bedrockjobs.engine.outage import Step
 from bedrockjobs.engine.row_access import perform_for
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.engine.unit import Outcome, perform
@@ -52,7 +51,7 @@ class Lookups:
         self._rows, self._clock, self._settings, self._workers = rows, clock, settings, workers
         self._answer, self._refer, self._idle = answer, refer, idle
         self._gathered: deque[Submission] = deque()
-        self._slices = TimeSlices[Step]()
+        self._slices = WorkSteps()
         self._under_way = self._told = False
         self._again_at = 0.0
 
@@ -78,15 +77,7 @@ class Lookups:
             self._idle()
             return
         some = [gathered.popleft() for _ in range(min(len(gathered), self._settings.batch_max))]
-        self._follow(self._slices.start(partial(self._read, some)))
-
-    def _follow(self, step: Step | None) -> None:
-        """Call the step after a read; if the read yielded, resume it when it is ready."""
-        if step is None:
-            soon = asyncio.get_running_loop().call_soon
-            self._slices.call_when_ready(lambda: self._follow(self._slices.resume()), soon)
-        else:
-            step()
+        self._slices.run(partial(self._read, some))
 
     def _read(self, submissions: list[Submission]) -> Step:
         """Execute lookups; return the step that delivers the outcomes."""

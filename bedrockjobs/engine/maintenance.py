@@ -20,7 +20,6 @@ from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.vocabulary import CLOCK_SET
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, families, hosts, ticks
-from bedrockjobs.engine.handlers.clock_set_back import replan
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.engine.handlers.trigger import plan_by_new_rules, skip_queued
 from bedrockjobs.engine.unit import unit
@@ -375,7 +374,7 @@ class Maintenance:
             self._attempt(
                 context,
                 ("plan", job_id),
-                partial(replan, context, job_id, self._before),
+                partial(ticks.replan, context, job_id, self._before),
                 lambda _: None,  # it runs at the time planned before
             )
         done.planned = len(now)

@@ -9,16 +9,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bedrockjobs.base.background import TimeSlices
+from bedrockjobs.base.background import Step, WorkSteps
 from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import DATABASE_RETRY_S, DATABASE_RETRY_S_MAX
 from bedrockjobs.engine.events import HoldChanged
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.job.quarantine import RELEASE, hold_text
 from bedrockjobs.store.base import Engine, StoreBroken, StoreError
-
-BUSY_POLL_S = 0.02
-"""Seconds between two attempts to begin while another process holds the database lock."""
 
 TROUBLE_S = 10.0
 """Seconds for which a failed transaction counts as trouble, unless a write succeeds earlier. A server without
@@ -67,10 +64,6 @@ class Health:
         if isinstance(error, StoreBroken):
             self._until = float("inf")
 
-    def on_reconnected(self) -> None:
-        """Record that an unreachable database can be reached again."""
-        self.committed(wrote=True)
-
     def committed(self, *, wrote: bool) -> None:
         """Record a committed transaction; ``wrote`` is true if the disk accepted a write."""
         if wrote and self._until != float("inf"):
@@ -90,9 +83,6 @@ class Health:
 
 
 log = logging.getLogger(__name__)
-
-Step = Callable[[], object]
-"""A function that a piece of work returns, to be called after it."""
 
 
 class Outage:
@@ -121,7 +111,7 @@ class Outage:
         self._gathered = gathered
         self._health, self._refuse, self._tick, self._ended = health, refuse, tick, over
         self._loop = asyncio.get_running_loop()
-        self._slices = TimeSlices[Step]()
+        self._slices = WorkSteps()
         self._error: StoreError | None = None
         self.is_active = False
         """Whether the database is unreachable."""
@@ -168,13 +158,7 @@ class Outage:
 
     def _try_if_due(self) -> None:
         if not self._given_up:
-            self._follow(self._slices.start(self._reconnect))
-
-    def _follow(self, step: Step | None) -> None:
-        if step is None:
-            self._slices.call_when_ready(lambda: self._follow(self._slices.resume()), self._loop.call_soon)
-        else:
-            step()
+            self._slices.run(self._reconnect)
 
     def _reconnect(self) -> Step:
         try:
@@ -197,7 +181,7 @@ class Outage:
     def _on_reconnected(self) -> None:
         log.info("the database is available again after %.1f s", self._clock.monotonic() - self._since)
         self._error, self.is_active = None, False
-        self._health.on_reconnected()
+        self._health.committed(wrote=True)
         self._ended()
 
     # --- commands that wait meanwhile --------------------------------------------------------------------

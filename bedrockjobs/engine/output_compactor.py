@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bedrockjobs.base.background import BackgroundTask
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.events import OutputChanged, RunEnded
 from bedrockjobs.engine.handlers.serving import PackOutput
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 Submit = Callable[[PackOutput, Callable[[Outcome], bool]], Submission]
 
 
-class OutputCompactor:
+class OutputCompactor(BackgroundTask):
     """Packs the output of one run after another; used on the event loop only."""
 
     def __init__(self, submit: Submit) -> None:
@@ -31,7 +32,6 @@ class OutputCompactor:
         """Bytes of unpacked output of each open run."""
         self._due: dict[int, bool] = {}
         """Runs to pack, in order, each with whether the run has ended."""
-        self._task: asyncio.Task[None] | None = None
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the handler for each event type."""
@@ -56,22 +56,14 @@ class OutputCompactor:
 
     def _request(self, run_id: int, *, ended: bool) -> None:
         self._due[run_id] = ended or self._due.get(run_id, False)
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._work())
-
-    @property
-    def busy(self) -> bool:
-        """Return True if there is output to pack."""
-        return self._task is not None and not self._task.done()
+        self.start()
 
     async def close(self) -> None:
         """Stop packing."""
         self._due.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await self.stop()
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         while self._due:
             run_id = next(iter(self._due))
             ended = self._due.pop(run_id)

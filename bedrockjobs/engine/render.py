@@ -8,7 +8,7 @@ from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SECONDS
-from bedrockjobs.base.errors import type_of_error
+from bedrockjobs.base.errors import ERROR_TYPE_CHARS_MAX, type_of_error
 from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.job.lifecycle import KEPT
@@ -114,8 +114,7 @@ def error_kind(error: str) -> str:
     if by_server := _BY_SERVER.match(lines[0]):
         return by_server[0]
     found = next(filter(None, map(_EXCEPTION.match, (line_of(error), lines[-1], lines[0]))), None)
-    # Maximum length of an exception name, as a command may print any text that looks like one.
-    return found[1][:100] if found else NOT_SHOWN
+    return found[1][:ERROR_TYPE_CHARS_MAX] if found else NOT_SHOWN
 
 
 def job_as_unseen(row: Job) -> Job:

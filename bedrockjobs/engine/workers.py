@@ -29,6 +29,7 @@ from sys import getsizeof
 from typing import Any, Protocol, cast
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.background import resolve
 from bedrockjobs.base.clock import Clock, SystemClock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import (
     ASKED_PER_WORKER_MAX,
@@ -774,8 +775,7 @@ class WorkerRegistry:
 
     def _wake(self, worker: str) -> None:
         for changed in self._changed.get(worker, ()):
-            if not changed.done():
-                changed.set_result(None)
+            resolve(changed)
 
     def end(self) -> None:
         """Answer all waiting heartbeats because the server stops."""

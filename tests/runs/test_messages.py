@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from bedrockjobs.commands.rules import RULES_MAX
 from bedrockjobs.engine.events import HoldChanged
-from bedrockjobs.engine.handlers.rules import RULES_MAX
 from bedrockjobs.engine.outage import Health
 from bedrockjobs.job.delivery import FIRST_PAUSE_S, GIVE_UP_S, LONGEST_PAUSE_S
 from tests.protocol.talk import DEADLINE_S

@@ -49,13 +49,13 @@ def query_job(context: Context, command: QueryJob) -> Answer:
         return Answer(_shown(context, job))
     held = held_key(context.unit.records.unique_key_of(command.job_id), None, context.now_ms)
     run = context.unit.records.kept_of_job(command.job_id)
-    if run is not None and _is_seen(context, run.name):
+    if run is not None and context.sees(run.name):
         more = {} if held is None else held.members
         return Answer(render_kept(run, context.unit.records.input_of(run.run_id), more))
     its = context.unit.records.workflow_job(command.job_id)
-    if its is not None and _is_seen(context, its.name):
+    if its is not None and context.sees(its.name):
         return Answer(render_ended(its, context.unit.records.result_in_workflow(its.job_id)))
-    if held is not None and _is_seen(context, held.name):
+    if held is not None and context.sees(held.name):
         raise NotFound("No job with this jobID", held.after_end(command.job_id))
     waiting = waiting_job(context, command.job_id)
     if waiting is not None:
@@ -68,12 +68,6 @@ def _shown(context: Context, job: Job) -> str:
     held = held_key(context.unit.records.unique_key_of(job.job_id), job, context.now_ms)
     more = {} if held is None else held.members
     return render_with_state(job, {**more, **graph.of_workflow(context.unit.records, job)})
-
-
-def _is_seen(context: Context, name: str) -> bool:
-    """Return True if the caller may see a job or run of this name, which was found by its jobID."""
-    scope = None if context.caller is None else context.caller.scope
-    return scope is None or scope.covers(name)
 
 
 def _check_tag(context: Context, row: Job, wanted: str | None) -> None:
@@ -227,7 +221,7 @@ def _leased_run(context: Context, row: Job) -> RunRow | None:
 
 def _check_children(context: Context, row: Job) -> None:
     """Raise NotFound if the job has a pending child outside of the caller's scope."""
-    scope = None if context.caller is None else context.caller.scope
+    scope = context.scope
     if scope is None:
         return
     for child in context.unit.children(row.job_id):

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from bedrockjobs.base.clock import SECONDS, SystemClock, timestamp_ms
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.fingerprints import fingerprint_of
-from bedrockjobs.base.principal import Principal
+from bedrockjobs.base.principal import Principal, Scope
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.events import Event, EventLogged, JobsCreated, JobsFinished, JobsTaken
@@ -95,6 +95,16 @@ class Context:
         event = EventLogged(kind, name, job_id, run_id, by, detail)
         self.unit.records.add_event(self.now_ms, event)
         self.events.append(event)
+
+    @property
+    def scope(self) -> Scope | None:
+        """Return the names that the sender of the current command may see; None for all names."""
+        return None if self.caller is None else self.caller.scope
+
+    def sees(self, name: str) -> bool:
+        """Return whether the sender of the current command may see a name."""
+        scope = self.scope
+        return scope is None or scope.covers(name)
 
     def check_repeats(self, job: Job, place: str) -> None:
         """Raise Forbidden if a job repeats and the caller is no operator; ``place`` is the field to blame."""

@@ -67,7 +67,7 @@ def resume_jobs(context: Context, command: ResumeJobs) -> Answer:
     gone = may_end if command.all else [pause for pause in may_end if pause.pattern == name]
     if not gone and not command.all:
         wider = context.unit.records.pause_of(name)
-        scope = None if context.caller is None else context.caller.scope
+        scope = context.scope
         seen = wider is not None and (scope is None or scope.includes_pattern(wider.pattern))
         hint = f", but {wider.pattern} is, which holds it" if wider is not None and seen else ""
         if name == "*" and may_end and scope is None:

@@ -191,10 +191,6 @@ def _not_running(job: Job) -> WrongState:
     return WrongState("Can only retry/finish RUNNING and RUNQUEUED jobs", f"jobID: the job is {job.state}")
 
 
-def _is_another_try(job: Job) -> bool:
-    return bool(job.run_id) or ticks.is_schedule(job)
-
-
 def _requeue(context: Context, job: Job, changed: Job, command: RetryJob) -> None:
     """Requeue a job as if it had not been taken; its run is closed as returned.
 
@@ -233,7 +229,7 @@ def _queue_again(context: Context, job: Job, changed: Job, command: RetryJob, ev
     memory = job.memory.after_run()
     if revived:
         memory = memory.after_end()._replace(broken=False)
-    if revived or _is_another_try(job):
+    if revived or job.run_id or ticks.is_schedule(job):
         memory = memory._replace(cause="" if job.memory.broken else "retry")
     again = changed.remembering(memory)
     try:

@@ -199,7 +199,7 @@ def refuse_waiting(context: Context, job_id: int) -> None:
 
 def _visible_row(context: Context, job_id: int) -> InboxRow | None:
     row = context.unit.records.inbox_row(job_id)
-    scope = None if context.caller is None else context.caller.scope
+    scope = context.scope
     if row is None or (scope is not None and not (row.name and scope.covers(row.name))):
         return None
     return row

@@ -31,7 +31,7 @@ from bedrockjobs.commands import (
     SetRetention,
     SyncRules,
 )
-from bedrockjobs.commands.rules import RuleSpec
+from bedrockjobs.commands.rules import RULES_MAX, RuleSpec
 from bedrockjobs.engine.events import RulesChanged
 from bedrockjobs.engine.handlers import families
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
@@ -41,10 +41,6 @@ from bedrockjobs.job.delivery import ERROR_CHARS_KEPT, author_for, delivery_of, 
 from bedrockjobs.job.limits import AT_LIMIT, Limit, Retention, per_key
 from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import AccessPlan
-
-RULES_MAX = 100
-"""Maximum number of rules, since all of them are read when one sends a message, and all may wait for their
-receivers at the same time."""
 
 _CONTROL = AccessPlan(control=True)
 

@@ -297,14 +297,9 @@ def _heads(context: Context, command: DeleteRuns) -> list[RunHead]:
 
 def _is_meant(context: Context, command: DeleteRuns, head: RunHead) -> bool:
     """Return True if the caller may see a run that matches the filters, apart from ``text``."""
-    if not _sees(context, head.name) or (command.name is not None and not glob(head.name, command.name)):
+    if not context.sees(head.name) or (command.name is not None and not glob(head.name, command.name)):
         return False
     return command.ended_before is None or "" < head.ended < stamped(command.ended_before, context.now_ms)
-
-
-def _sees(context: Context, name: str) -> bool:
-    scope = None if context.caller is None else context.caller.scope
-    return scope is None or scope.covers(name)
 
 
 def _remove_details(context: Context, found: list[RunHead]) -> int:
@@ -325,7 +320,7 @@ def _remove_text(context: Context, text: str) -> int:
     # Number of events read at once, after which the event loop gets a turn.
     while events := records.events_with_detail(after, 1_000):
         for seq, name, detail in events:
-            if text in detail and _sees(context, name):
+            if text in detail and context.sees(name):
                 records.put_detail(seq, REMOVED)
                 count += 1
         after = events[-1][0]
@@ -352,7 +347,7 @@ def _remove_text_of_workflows(context: Context, text: str) -> None:
             [
                 job_id
                 for job_id, name, reason, result in rows
-                if _sees(context, name) and _holds(iter((reason, result)), text)
+                if context.sees(name) and _holds(iter((reason, result)), text)
             ],
         )
         after = rows[-1][0]

@@ -99,16 +99,15 @@ def synced(
 def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
     """Add, change and remove a source's schedules; reply with their names."""
     specs: dict[str, JobSpec] = {}
-    scope = None if context.caller is None else context.caller.scope
     ours = {
         row.name: row
         for row in context.unit.repeating()
-        if row.options.source == command.source and (scope is None or scope.covers(row.name))
+        if row.options.source == command.source and context.sees(row.name)
     }
     problems = Problems("schedules")
     restored: set[str] = set()
     for place, spec in in_slices(enumerate(command.schedules)):
-        if spec.name not in ours and (scope is None or scope.covers(spec.name)):
+        if spec.name not in ours and context.sees(spec.name):
             there = _to_take(context, spec.name, take_over=command.take_over)
             if there is not None:
                 ours[spec.name] = there
@@ -236,9 +235,8 @@ def _check(
     context: Context, spec: JobSpec, row: Job | None, source: str, warn: Callable[[str], None], *, twice: bool
 ) -> None:
     """Validate a schedule; ``row`` is the existing schedule of the same name and source, if any."""
-    scope = None if context.caller is None else context.caller.scope
-    if scope is not None and not scope.covers(spec.name):  # no lookup, which could reveal other names
-        raise NotFound("Outside of the token's names", f"name: expected names within {scope}")
+    if not context.sees(spec.name):  # no lookup, which could reveal other names
+        raise NotFound("Outside of the token's names", f"name: expected names within {context.scope}")
     if twice:
         raise BadArguments("Malformed schedules", "name: expected a name once")
     if not repeats.is_cron(spec.repeat):

@@ -116,8 +116,8 @@ def _own(context: Context, command: AddToWorkflow) -> WorkflowRow:
 def _visible(context: Context, workflow_id: int, *, whole: bool = False) -> WorkflowRow:
     """Return a workflow that the caller may see, if ``whole`` with all its jobs; raise NotFound."""
     workflow = context.unit.records.lock_workflow(workflow_id)
-    scope = None if context.caller is None else context.caller.scope
-    if workflow is None or not (scope is None or scope.covers(workflow.name)):
+    scope = context.scope
+    if workflow is None or not context.sees(workflow.name):
         raise NotFound("No workflow with this workflowID", f"workflowID: there is no workflow {workflow_id}")
     if scope is not None and whole:
         rows = context.unit.records.jobs_of_workflow(workflow_id)
@@ -201,10 +201,6 @@ def _check_graph(
     return new
 
 
-# Maximum number of refs of a circle that an error names.
-_CIRCLE_SHOWN = 10
-
-
 def _circle(jobs: Sequence[WorkflowJob], new: Mapping[str, int]) -> list[str]:
     """Return the refs of jobs that wait for each other in a circle, each for the next; empty if none do."""
     before = {job.ref: [ref for ref in dict.fromkeys(job.after) if ref in new] for job in jobs}
@@ -229,7 +225,8 @@ def _circle(jobs: Sequence[WorkflowJob], new: Mapping[str, int]) -> list[str]:
         seen[ref] = len(path)
         path.append(ref)
         ref = next(each for each in before[ref] if each in counts)
-    return path[seen[ref] :][:_CIRCLE_SHOWN]
+    # Maximum number of refs of a circle that an error names
+    return path[seen[ref] :][:10]
 
 
 def _add(

@@ -68,7 +68,8 @@ def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tz
     after, until = max(after, _EARLIEST).astimezone(UTC), until.astimezone(UTC)
     count = 0
     while after < until:
-        end = until if zone is UTC else min(after + _STRETCH, until)
+        # Two clock changes are further apart than five days
+        end = until if zone is UTC else min(after + timedelta(days=5), until)
         begin = max(after - _AROUND_CHANGE, _EARLIEST)  # the clock may have been put back just before
         if zone is UTC or begin.astimezone(zone).utcoffset() == end.astimezone(zone).utcoffset():
             count += schedule.count(_wall(after, zone) + _SECOND, _wall(end, zone))
@@ -86,10 +87,6 @@ def count_moments(schedule: Schedule, after: datetime, until: datetime, zone: tz
         after = end
     return count
 
-
-_STRETCH = timedelta(days=5)
-"""Maximum length of a stretch that is searched for a clock change in one go: two changes are further
-apart."""
 
 _AROUND_CHANGE = timedelta(hours=3)
 """Time before and after a clock change in which ticks are counted one by one: more than any change moves a
