@@ -1,9 +1,9 @@
 """Background tasks, and time slices in which long work lets the event loop run other tasks.
 
 A transaction is one synchronous stack of calls, run in a greenlet. Code that may process more than a few
-hundred rows iterates ``in_slices`` and need not know how the pause works. The transaction stays open during a
-pause. Meanwhile the event loop reads other connections, and answers the requests that do not need the writer.
-Work that waits for an external result pauses in the same way, until the result is available.
+hundred rows iterates ``in_slices``, which pauses the transaction. The transaction stays open during a pause.
+Meanwhile the event loop reads other connections, and answers the requests that do not need the writer. Work
+that waits for an external result pauses in the same way, until the result is available.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TimeSlices(Generic[T]):
 
 
 class WorkSteps(TimeSlices[Step]):
-    """Time slices for pieces of work that return the step to take when they are complete."""
+    """Time slices for pieces of work that return a step: what has to be done when the work is complete."""
 
     def run(self, work: Callable[[], Step]) -> None:
         """Start a piece of work; take its step now, or after the pauses of the work."""

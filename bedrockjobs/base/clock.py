@@ -1,4 +1,4 @@
-"""The clock, the only source of time; and timestamps and durations as text.
+"""The clock, which is the only source of time, and the text forms of timestamps and durations.
 
 No other module asks the operating system for the time. Times are aware UTC datetimes; the database and the
 wire carry them as text (``timestamp``).

@@ -54,7 +54,7 @@ prefix. A name is looked up once for each pair of lengths: at most 1,024 times, 
 
 NAMES_AT_ONCE = 8
 """Maximum number of names and patterns with which a GetJobs is executed in the order of arrival. Indexing
-more of them takes longer than any other command, so such a long GetJobs runs after the commands that arrived
+more names takes longer than any other command, so a GetJobs with more runs after the commands that arrived
 with it."""
 
 NAMES_PER_COMMIT_MAX = 500
@@ -66,9 +66,9 @@ NAMES_PER_SHARED_COMMIT_MAX = PATTERNS_MAX
 lower than NAMES_PER_COMMIT_MAX because PostgreSQL reads all names before it searches for their jobs."""
 
 NAMES_QUEUED_MAX = 100_000
-"""Maximum number of names and patterns of long GetJobs that wait for the writer: those of 5,000 workers that
-restart with 20 each. A GetJobs beyond it is refused with 503, since the texts of more names would take over
-60 MB."""
+"""Maximum number of names and patterns of long GetJobs that wait for the writer: as many as 5,000 restarting
+workers with 20 names each ask for. A GetJobs beyond it is refused with 503, since the texts of more names
+would take over 60 MB."""
 
 NAMES_KEPT_MAX = 512
 """Maximum number of parsed name lists of GetJobs in one cache, at up to 26 kB for a list."""
@@ -104,7 +104,8 @@ FORM_FIELDS_MAX = 100
 """Maximum number of fields in a form: no command has as many parameters."""
 
 CHUNKS_MAX = 65_536
-"""Maximum number of chunks in the body of a raw request: each costs the same, however small it is."""
+"""Maximum number of chunks in the body of a raw request, since even a tiny chunk costs as much as a large
+one."""
 
 ESCAPES_MAX = 4_000_000
 """Maximum number of backslashes in one line of a raw request, at 40 ns each: a batch of 16 MB from PHP has
@@ -115,8 +116,8 @@ OTHER_ESCAPES_MAX = 1_000_000
 client sends them."""
 
 JOBS_PER_CREATE_MAX = 1_000
-"""Maximum number of jobs in one CreateJobs or FinishJobs, or of ids in one RequeueJobs: all of them share one
-transaction."""
+"""Maximum number of jobs in one CreateJobs or FinishJobs, or of IDs in one RequeueJobs, since one transaction
+handles all of them."""
 
 JOBS_PER_GET_MAX = 1_000
 """Maximum number of jobs that one GetJobs takes."""
@@ -192,7 +193,7 @@ LOOP_STALL_S = 0.1
 ``/metrics``."""
 
 READS_DRAINED_S = 2.0
-"""Maximum seconds for which a stopping server waits for reads in progress: longer than they take if query_s
+"""Maximum seconds for which a stopping server waits for reads in progress: longer than reads take if query_s
 is 1."""
 
 STOP_MORE_S = 4.0
@@ -260,8 +261,8 @@ READS_PIPELINED_MAX = 4
 remain unread by the client."""
 
 TOKEN_SHARE = 2
-"""A token may use one part in this many of a limit that all tokens share: with 2, a greedy token leaves half
-of it to the others."""
+"""Share of a common limit that one token may use, as a divisor: with 2, a greedy token leaves half of the
+limit to the other tokens."""
 
 ADDRESSES_TRACKED_MAX = 10_000
 """Maximum number of addresses whose rate of new connections is tracked; the oldest are dropped."""
@@ -301,8 +302,8 @@ TURN_S = 0.001
 """Python's thread switch interval, in seconds: its default of 5 ms is as long as several commits."""
 
 QUICK_COMMIT_S = 0.002
-"""Maximum average duration of commits, in seconds, up to which they run in the event loop: about as long as a
-few requests."""
+"""Maximum average duration of commits, in seconds, for which commits run in the event loop: about as long as
+a few requests take."""
 
 QUICK_COMMITS = 10
 """Number of commits over which the duration is averaged for QUICK_COMMIT_S. An occasional checkpoint raises
@@ -390,7 +391,7 @@ RUNS_KEPT_MAX = 1_000_000
 different names would fill up."""
 
 STATS_NAMES_MAX = 1_000
-"""Maximum number of names that have counters of their own in one hour: 270 MB if all of them are always
+"""Maximum number of names that have counters of their own in one hour: 270 MB if all these names are always
 busy."""
 
 STATS_AT_ONCE = 100
@@ -402,8 +403,8 @@ STATS_COUNTED_MAX = 10_000
 kept."""
 
 STATS_PENDING_MAX = 20_000
-"""Maximum number of rows of counters that wait to be written, about 10 MB: those of ten minutes in which as
-many names as possible are in use."""
+"""Maximum number of rows of counters that wait to be written, about 10 MB: the rows of ten minutes in which
+as many names as possible are in use."""
 
 MINUTES_KEPT_S = 86_400
 """Seconds for which the counters of minutes are kept."""
@@ -415,11 +416,11 @@ TICK_ROWS_MAX = 1_000
 """Maximum number of rows of the tick history kept for each schedule."""
 
 CATCHUP_MAX = 1_000
-"""Maximum number of missed ticks that `catchup: all` runs; older ones are skipped."""
+"""Maximum number of missed ticks that `catchup: all` runs; older ticks are skipped."""
 
 FORMER_REPEATS_MAX = 10
-"""Maximum number of earlier repeats that a schedule keeps because a tick planned by them is still due; each
-has up to 1,000 characters."""
+"""Maximum number of earlier repeats that a schedule keeps because a tick planned by the repeat is still due;
+a repeat has up to 1,000 characters."""
 
 LEASE_S_DEFAULT = 45
 """Default lease: seconds a worker may be silent, as Cronken's `ttl`."""
@@ -471,7 +472,7 @@ DECLARERS_SETTLE_S = 60
 so that each has sent a heartbeat by then."""
 
 DECLARERS_KEPT_MAX = 20
-"""Maximum number of live workers recorded for each version of a module: one is enough, the others are
+"""Maximum number of live workers recorded for each version of a module: one worker is enough, the others are
 spares."""
 
 VERSIONS_KEPT_MAX = 20
@@ -479,11 +480,11 @@ VERSIONS_KEPT_MAX = 20
 rollback needs."""
 
 WORKFLOW_JOBS_MAX = 10_000
-"""Maximum number of jobs in a workflow: a page can still draw their layers, and RetryWorkflow reads all of
-them."""
+"""Maximum number of jobs in a workflow: a page can still draw the layers of this many, and RetryWorkflow
+reads all of them."""
 
 WORKFLOW_EDGES_MAX = 100_000
-"""Maximum number of edges of a workflow, ten for each job: they are read within 100 ms."""
+"""Maximum number of edges of a workflow, ten for each job: this many are read within 100 ms."""
 
 REF_CHARS_MAX = 100
 """Maximum length of a job's ref, its name within its workflow: results are listed by ref, and pages print it
@@ -509,8 +510,8 @@ UNFIT_DELAY_S_MAX = 60
 is one second, and each further one is twice as long."""
 
 JOBS_COUNTED_MAX = 10_000
-"""Maximum number of jobs of one state that the page of jobs counts, in some 5 ms; for more it shows
-`10,000+`."""
+"""Maximum number of jobs of one state that the page of jobs counts, in some 5 ms. If there are more, the page
+shows `10,000+`."""
 
 FINGERPRINT_CHARS_MAX = 64
 """Maximum length of a fingerprint in a filter of failures; fingerprints of this version have 16
@@ -535,8 +536,8 @@ RUNS_DELETED_AT_ONCE_MAX = 200
 """Maximum number of runs that one DeleteRuns lists or searches, so that its transaction stays short."""
 
 RUN_BYTES_DELETED_AT_ONCE = 4_000_000
-"""Maximum size of the data and output that one DeleteRuns searches before it leaves the rest to the next one:
-some 20 ms."""
+"""Maximum size of the data and output that one DeleteRuns searches, in some 20 ms; the next DeleteRuns
+continues."""
 
 DELETED_TEXT_CHARS_MAX = 1_000
 """Maximum length of the text by which DeleteRuns finds runs; one line of a longer secret is enough."""
@@ -568,8 +569,8 @@ STEPS_FREE = 50
 recently paused names."""
 
 SEARCH_BURST = 5_000_000
-"""Maximum number of rows that scans for one token may read before they are slowed down: those of five new
-patterns among a million names."""
+"""Maximum number of rows that scans for one token may read before they are slowed down: as many as five new
+patterns read among a million names."""
 
 SEARCHED_PER_S_MAX = 100_000
 """Maximum number of rows a second that scans for one token may read after the first SEARCH_BURST rows: a
@@ -610,7 +611,8 @@ CRONKEN_EVENT_CHARS_MAX = 512 * 1024
 """Maximum length of one Cronken event: a definition with the longest possible command, escaped."""
 
 MOMENTS_PER_ADVANCE_MAX = 100_000
-"""Maximum number of times at which one AdvanceClock stops on its way; after them it jumps to its end."""
+"""Maximum number of due times at which one AdvanceClock stops on its way; after them it jumps to its
+target."""
 
 PG_CONNECT_S_MAX = 5
 """Maximum seconds for connecting to each host of PostgreSQL, and until sent data is acknowledged; slower
@@ -633,7 +635,7 @@ OUTCOME_S_MAX = 600
 failover takes minutes."""
 
 TIMELINE_STEP = 1_000_000
-"""Number of ids skipped after a standby was promoted: more than a primary assigns without replicating
+"""Number of IDs skipped after a standby was promoted: more than a primary assigns before it has replicated
 them."""
 
 SESSION_KEPT_S = 86_400
@@ -677,7 +679,7 @@ LIMITS_MAX = 100
 """Maximum number of patterns with a limit: the name of each created job is matched against all of them."""
 
 QUEUED_LIMIT_MAX = 100_000
-"""Maximum limit of queued jobs: they are counted within a transaction, 40 ms for this many."""
+"""Maximum limit of queued jobs, since they are counted within a transaction: 40 ms for this many."""
 
 RUNNING_LIMIT_MAX = 10_000
 """Maximum limit of concurrent runs: all runs in progress are counted with each take of its names."""
@@ -689,7 +691,7 @@ STARTS_S_MAX = 31 * 86_400
 """Maximum period of a rate in seconds, for quotas by the month."""
 
 STARTS_PER_S_MAX = 10_000
-"""Maximum rate of starts: faster ones cannot be told from no limit."""
+"""Maximum rate of starts, per second: a higher rate would have no more effect than no limit."""
 
 STARTS_TOGETHER_S = 0.05
 """Starts that a rate allows within this many seconds of each other may come together, since holding back a
@@ -705,7 +707,7 @@ RUN_OUTPUT_BYTES_MIN = 64 * 1024
 """Minimum output kept of one run: a chunk at its beginning, and one at its end."""
 
 EVENTS_KEPT_S_MIN = 86_400
-"""Minimum seconds for which events are kept: messages are made of them, and are retried for a day."""
+"""Minimum seconds for which events are kept, since messages are made from events and retried for a day."""
 
 COUNTED_KEPT_MAX = 50_000
 """Maximum number of stored rows of one kind and pattern that ListRetention counts: in a fifth of a second."""

@@ -43,8 +43,8 @@ class CommandError(BedrockjobsError):
     retryable: ClassVar[bool] = False
     """Whether the same request may succeed later.
 
-    True: the server was temporarily unable to execute it. False: the request itself was rejected, and will be
-    rejected again until it, or what it refers to, changes."""
+    If True, the server was temporarily unable to execute it. If False, the request is rejected until the
+    request, or what it refers to, changes."""
 
     def __init__(self, reason: str = "", detail: str = "") -> None:
         """Set ``reason``, for the status line, and ``detail``, a sentence that says what was expected."""

@@ -96,7 +96,8 @@ def _unmarked(line: str) -> str:
 def frame_of(error: str) -> str:
     """Return the deepest frame of the user's code in a Python traceback, as ``file.py in function``.
 
-    If all frames belong to libraries, return the deepest of these; empty if there is no traceback.
+    If all frames belong to libraries, return the deepest frame. Return an empty text if there is no
+    traceback.
     """
     deepest = own = ""
     for frame in filter(None, map(_FRAME.fullmatch, error.splitlines())):

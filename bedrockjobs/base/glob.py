@@ -84,7 +84,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _parts_matcher(prefix: str, parts: list[str]) -> Callable[[str], bool]:
-    """Return a matcher for plain parts separated by stars; it searches each part in turn, without a regex."""
+    """Return a matcher for plain parts between stars; it finds one part after another, without a regex."""
     *middle, last = parts
     middle = [part for part in middle if part]
 

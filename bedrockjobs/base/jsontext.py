@@ -327,7 +327,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: str, kind: str) -> Any:
 
 
 def join(parts: dict[str, str]) -> str:
-    """Return the JSON object of these members, each value given as JSON text."""
+    """Return a JSON object from its members; each value is given as JSON text."""
     return "{" + ",".join(f"{quoted(key)}:{value}" for key, value in parts.items()) + "}"
 
 

@@ -26,7 +26,7 @@ from bedrockjobs.base.glob import common_of_all, glob, lies_within
 PREFIX = "bj_"
 
 TOKEN_CHARS_MAX = 200
-"""Maximum length of a presented token that is examined; real ones have 52 characters."""
+"""Maximum length of a presented token that is examined; tokens of this server have 52 characters."""
 
 _SHAPE = re.compile(r"bj_([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})")
 
@@ -73,7 +73,7 @@ KEY_BYTES = 32
 """Number of random bytes of a database's key: as many as the HMAC has."""
 
 RUN_PREFIX = "bjr_"
-"""Prefix of run tokens; that of other tokens is ``bj_``."""
+"""Prefix of run tokens, unlike ``bj_`` of other tokens."""
 
 RUN_TOKEN_CHARS_MAX = 200
 """Maximum length of a run token: two numbers of 19 digits, an HMAC of 43 characters, a name of at most
@@ -271,7 +271,7 @@ class Permission:
         self.expires = expires
         """The timestamp at which the token expires; empty: never."""
         self.valid = True
-        """Whether the token is still valid; an invalid one never becomes valid again."""
+        """Whether the token is valid; once it is not, it never becomes valid again."""
         self.noted = float("-inf")
         """Monotonic time at which the use of the token was last recorded."""
         self.addresses: set[str] = set()

@@ -443,7 +443,7 @@ RELOADABLE = frozenset(
 )
 """Settings that are applied on HUP: notification channels, limits of connections and commands, and retention.
 
-The others are fixed at start: sockets, the database, buffer sizes."""
+All other settings are fixed at start, such as sockets, the database and buffer sizes."""
 
 CERTIFICATES = frozenset({"tls_cert", "tls_key", "tls_client_ca"})
 """Settings that are also applied on HUP if TLS is on both before and after the reload."""

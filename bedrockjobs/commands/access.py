@@ -104,7 +104,7 @@ _NEW = {
 
 
 class CreateToken(Command[NewTokenReply]):
-    """Create a token; its secret is returned once. From the first token on, every client needs one."""
+    """Create a token; its secret is returned once. As soon as there is a token, every client needs one."""
 
     group = "access"
     role = "admin"

@@ -69,7 +69,7 @@ BAD_THEN_GET = Refusal(402, "Malformed thenGet", "`thenGet` is empty.")
 
 
 class ThenReply(Reply):
-    """Empty, or with `thenGet` the next job, null if there is none."""
+    """Empty; with `thenGet`, the next job, or null if there is none."""
 
     job: JobReply | None = None
 
@@ -238,7 +238,7 @@ class FinishJobs(TakeOptions, Command[FinishResults]):
 
 
 class CancelReply(Reply):
-    """Empty, or with the run that is being stopped; with `any`, whether there was something to cancel."""
+    """Empty, or the run that is being stopped; with `any`, whether there was anything to cancel."""
 
     run_id: int | None = None
     cancelled: bool | None = Field(

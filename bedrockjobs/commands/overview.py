@@ -255,8 +255,8 @@ class QueueHistoryReply(Reply):
 class QueueHistory(Command[QueueHistoryReply]):
     """Show what happened to the jobs of one name: counts, waits and durations, step by step.
 
-    Up to 24 hours by the minute, up to 90 days by the hour. In one hour the server counts 1,000 names; with
-    more, those with the most jobs have a history.
+    Up to 24 hours by the minute, up to 90 days by the hour. In one hour the server counts 1,000 names; if
+    there are more, the names with the most jobs have a history.
     """
 
     scoping = Scoping()
@@ -418,7 +418,7 @@ class FailuresReply(Reply):
 
 
 class ListFailures(Command[FailuresReply]):
-    """List failures grouped by cause, on each page the unseen ones first.
+    """List failures grouped by cause; on each page, groups with unseen failures come first.
 
     Counts cover whole groups. `fingerprint` lists the failures of one group, page by page.
     """

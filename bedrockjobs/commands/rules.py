@@ -87,7 +87,7 @@ def _to(value: Any) -> str:
 
 
 def _quiet(value: Any) -> str:
-    """Validate quiet hours such as ``22:00-07:00 Europe/Berlin``, in UTC if they have no zone."""
+    """Validate quiet hours such as ``22:00-07:00 Europe/Berlin``, which are in UTC without a zone."""
     match = _QUIET.fullmatch(value) if isinstance(value, str) else None
     if value == "":
         return ""

@@ -252,7 +252,7 @@ class ChildReply(Reply):
 
 
 class FailedChildReply(ChildReply):
-    """A failed child; it is kept, and can be revived."""
+    """A failed child, which is kept and can be revived."""
 
     error: str
     """The error; empty if none was given."""

@@ -385,7 +385,7 @@ class RetriedReply(Reply):
 
 
 class RetryWorkflow(Command[RetriedReply]):
-    """Start the failed and cancelled jobs of a workflow again; those that finished keep their results."""
+    """Start the failed and cancelled jobs of a workflow again; finished jobs keep their results."""
 
     scoping = Scoping()
     group = "workflows"

@@ -36,7 +36,7 @@ from bedrockjobs.job.rows import AuditRow, Job
 from bedrockjobs.schedule import repeat as repeats
 
 DETAIL_CHARS_MAX = 4_000
-"""Maximum length of stored parameters; if they are longer, only their names are stored."""
+"""Maximum length of a command's stored parameters; if they are longer, only their names are stored."""
 
 NOT_KEPT = frozenset(
     {

@@ -45,8 +45,8 @@ LEAVE_S_MAX = 1.5
 """Maximum seconds a stopping server takes to send its last changes, which normally takes milliseconds."""
 
 NOTIFICATION_CHARS_MAX = 7_900
-"""Maximum length of a notification (ASCII), as PostgreSQL passes less than 8,000 bytes. A longer one is
-replaced by an empty one, which means that anything may have changed."""
+"""Maximum length of a notification (ASCII), as PostgreSQL passes less than 8,000 bytes. Instead of a longer
+notification an empty one is sent, which means that anything may have changed."""
 
 Due = Mapping[str, str] | None
 """Names, each with the nextRun of a job left queued; None: any job may be due."""
@@ -255,7 +255,7 @@ class ClusterMember:
     def _on_notification(self, text: str) -> None:
         """Act on a notification from another server; an empty one means that anything may have changed.
 
-        Any database role may send notifications, so an invalid one counts as empty.
+        An invalid notification counts as empty, since any database role may send one.
         """
         notification = _parse_notification(text)
         if notification is None:

@@ -121,8 +121,9 @@ PROBES_MAX = 8
 """Maximum number of probes before one commit, so that a trickle of requests cannot delay the first one any
 longer."""
 PROBE_S = 0.0002
-"""Maximum seconds of a probe after which another may follow. A longer one shows that other work, such as a
-page or a large request, used that iteration of the loop; each further probe could cause the same delay."""
+"""Maximum seconds of a probe after which another probe may follow. A longer probe shows that other work,
+such as a page or a large request, used that iteration of the loop; each further probe could cause the same
+delay."""
 TRY_EVERY = 16
 """Number of commits of which one probes even if probing has not paid off recently, since more clients may
 have connected."""
@@ -216,9 +217,9 @@ class ManyNames:
     def some(self, others: int) -> list[Submission]:
         """Remove and return the takes for the next transaction, at least one if any take is queued.
 
-        ``others`` is the number of other commands in the transaction. If there are any, at most every second
-        transaction gets such takes: commands that arrived during one series of takes must not wait for a
-        second one.
+        ``others`` is the number of other commands in the transaction. If there are other commands, at most
+        every second transaction gets takes from this queue: commands that arrived during one such transaction
+        must not wait for another.
         """
         found: list[Submission] = []
         self._did_some = not (others and self._did_some)

@@ -379,7 +379,7 @@ class Dispatcher:
         return arrived
 
     def _put_back(self, submissions: Sequence[Submission]) -> None:
-        """Queue submissions again, before those that arrived since."""
+        """Queue submissions again, before the submissions that have arrived since."""
         self._gathered.extendleft(reversed(submissions))
         self._some_gone = self._some_many = True
 
@@ -479,7 +479,7 @@ class Dispatcher:
                 self.send(RequeueUndelivered(outcome.taken))
 
     def _failed(self, submissions: list[Submission], error: Exception, *, careful: bool) -> None:
-        """Roll back a transaction and retry its commands one by one, so that one cannot fail the others."""
+        """Roll back a transaction, and retry its commands singly so that one cannot fail the others."""
         fault = self._engine.fault(error)
         if isinstance(fault, StoreBroken):
             # After a failed sync the state on disk is unknown; recovery at the next start determines it.

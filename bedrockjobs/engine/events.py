@@ -103,7 +103,7 @@ class RunEnded(NamedTuple):
 
 
 class RunForgotten(NamedTuple):
-    """A run removed without an end: its reply was not delivered, or it is missing from the database."""
+    """A run removed without an end, since its reply was not delivered, or it is missing in the database."""
 
     run_id: int
 
@@ -230,7 +230,7 @@ Event = (
 
 
 class Subscriber(Protocol):
-    """Subscribes to events."""
+    """An object that subscribes to events."""
 
     def event_handlers(self) -> Mapping[type, Callable[[Any], object]]:
         """Return the function to call for each event type."""
@@ -240,7 +240,7 @@ class Listeners:
     """The subscribers by event type, in the order in which they were added."""
 
     def __init__(self, listeners: Sequence[Subscriber] = ()) -> None:
-        """Start with these subscribers."""
+        """Start with the subscribers ``listeners``."""
         self._hearing: dict[type, list[Callable[[Any], object]]] = {}
         for listener in listeners:
             self.add(listener)

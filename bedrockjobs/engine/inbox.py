@@ -1,4 +1,4 @@
-"""Takes in the jobs that applications created in transactions of their own, soon after these commit."""
+"""Takes in jobs that applications created in transactions of their own, soon after the commit."""
 
 from __future__ import annotations
 

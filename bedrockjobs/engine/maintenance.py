@@ -33,7 +33,7 @@ from bedrockjobs.store.peers import SharedUnit, Watch
 
 
 class Minutes(Protocol):
-    """The counters of the current minute, and those of earlier ones that are not yet written."""
+    """The counters of the current minute, and the counters of earlier minutes that are not yet written."""
 
     def to_write(self, minute: str) -> Sequence[tuple[Any, ...]]:
         """Return rows of the table ``stats`` to write now that ``minute`` has begun, perhaps not all."""

@@ -1,7 +1,7 @@
 """The rate limiter: decides whether a job may be created, by limits on name patterns.
 
-Queued jobs are counted on demand. A count grants a number of creates, and the next count happens when they
-are used up. So jobs that end cost nothing here, and creates almost nothing.
+Queued jobs are counted on demand. A count grants a number of creates; when these are used up, the jobs are
+counted again. So the ends of jobs cost nothing here, and creates almost nothing.
 """
 
 from __future__ import annotations

@@ -39,8 +39,9 @@ RETRIES_AT_ONCE = 2
 """Number of retries of a take before the first pause."""
 
 RETRY_S = 0.00025
-"""Base of the backoff in seconds: the first pause is 2 ms, each further one twice as long. Retries without
-pauses would all fail within milliseconds, while the server that locked a job may get no CPU for longer."""
+"""Base of the backoff in seconds: the first pause is 2 ms, and each further pause twice as long. Retries
+without pauses would all fail within milliseconds, while the server that locked a job may get no CPU for
+longer."""
 
 RETRY_S_MAX = 0.25
 """Maximum pause in seconds: little compared with the time for which the jobs have been locked by then."""
@@ -66,7 +67,7 @@ class Submission:
     """Whether the client has disconnected or cancelled its wait."""
     alone = False
     """Whether its client awaits no earlier reply and has sent nothing after it, so that a read may overtake
-    the commands of others."""
+    commands of other clients."""
     overtakes = False
     """Whether it is read outside of the writer's transactions; later commands of its client wait for the
     reply."""
@@ -75,7 +76,8 @@ class Submission:
     paused_s = 0.0
     """Sum of the pauses between the attempts, in seconds."""
     many = 0
-    """Number of names that it asks for if over NAMES_AT_ONCE, which puts it into a separate queue; else 0."""
+    """Number of names that the command asks for, if more than NAMES_AT_ONCE: it is then in a separate queue.
+    Else 0."""
     template: Command[Any]
     """The command, perhaps without the value of its open field; not set for internal work."""
     _command: Command[Any] | None = None

@@ -117,7 +117,7 @@ class Waiting:
         self.count = 0
         """Number of waiters."""
         self.sooner = False
-        """Whether a deadline or due time was added since the dispatcher last looked at them."""
+        """Whether a deadline or due time was added since the dispatcher last checked them."""
         self._waits_of: Counter[tuple[str, str]] = Counter()
         """Number of waiters by worker and token."""
         self._unindexed_of: Counter[tuple[str, str]] = Counter()
@@ -172,7 +172,7 @@ class Waiting:
         """Add a waiter; return its group, whose ``due`` may have to be updated.
 
         Raises Unavailable without adding it if more than ``patterns_waiting_max`` patterns would have to be
-        compared with every job, and TooMany if its token has more than its share of them.
+        compared with every job, and TooMany if its token has more than its share of such patterns.
         """
         before, token = self._by_glob.unindexed, waiter.token
         own_before = self._shares.used(token)
@@ -344,7 +344,7 @@ class Waiting:
         return self._searching.keys()
 
     def end_search(self, names: Names) -> None:
-        """Let the groups of these names be served again."""
+        """Let groups with these names be served again, since the store has found their jobs."""
         for group in self._searching.pop(names, ()):
             group.due = None
             self.note_due(group, "")

@@ -100,8 +100,8 @@ class NoWorkers:
 log = logging.getLogger(__name__)
 
 LISTED_MAX = 100
-"""Maximum number of workers listed in an event about one of them, so that a mass arrival does not list all of
-them each time."""
+"""Maximum number of workers listed in an event about one worker, so that a mass arrival does not list all
+workers each time."""
 
 LISTED_A_TURN_BYTES = 256 * 1024
 """Number of bytes of a worker list after which the event loop gets a turn: they take some milliseconds."""
@@ -111,8 +111,8 @@ EVENTS_RESUME_S = 60.0
 resume."""
 
 FEW = 1_000
-"""Maximum number of workers and runs that are scanned as soon as one may have expired; if there are more,
-scans have a minimum interval."""
+"""Maximum number of workers and runs that are scanned as soon as one of them may have expired. If there are
+more, scans have a minimum interval."""
 
 BEATS_PER_LEASE = 3
 """Number of waiting heartbeats in one lease: each is answered after a third of it, so that one lost heartbeat
@@ -149,7 +149,7 @@ class Worker:
     pid: int = 0
     version: str = ""
     asked: dict[tuple[str, ...], float] = field(default_factory=dict)
-    """Its requests by the names they ask for, each with the time at which it expires."""
+    """The lists of names that it asks for, each with the time at which the request expires."""
     accepts: tuple[str, ...] = ()
     """Which of jobs' own commands it can run: cmd, argv, url."""
     slots: int = 0
@@ -207,7 +207,7 @@ class Share:
 
     def __init__(self) -> None:
         self.unserved: OrderedDict[str, None] = OrderedDict()
-        """The workers that never got a job, with the disconnected ones first."""
+        """The workers that never got a job; workers whose client has disconnected come first."""
         self.served: OrderedDict[str, None] = OrderedDict()
         self.size = 0
         """The memory of these workers in bytes."""
@@ -553,7 +553,7 @@ class WorkerRegistry:
     def _make_room(self, newcomer: Worker, size: int) -> bool:
         """Evict workers until ``size`` more bytes fit; return False if the newcomer must not be added.
 
-        A newcomer without a job does not evict workers of the same token that had one.
+        A newcomer that never got a job does not evict workers of the same token that had one.
         """
         while len(self.workers) >= WORKERS_MAX or self._size + size > WORKERS_BYTES_MAX:
             share = self._largest()
@@ -628,12 +628,12 @@ class WorkerRegistry:
         return "quiet" if worker.quiet else "active"
 
     def by_name(self, after: str = "", pattern: str | None = None) -> Iterator[Worker]:
-        """Yield the live workers after a name in order, optionally only those that match a pattern."""
+        """Yield the live workers after a name in order; with ``pattern``, only workers whose name matches."""
         names = (name for name in self.workers if name > after and (pattern is None or glob(name, pattern)))
         return map(self.workers.__getitem__, sorted(names))
 
     async def listing(self, after: str, pattern: str | None, limit: int) -> str:
-        """Return a page of the live workers by name, as the reply of ListWorkers; fewer if they are large.
+        """Return a page of live workers by name, as the reply of ListWorkers; large workers make it shorter.
 
         It yields to the event loop in between; a worker that leaves meanwhile is shown as it was.
         """
@@ -729,7 +729,7 @@ class WorkerRegistry:
         return worker
 
     async def _load_unknown_runs(self) -> None:
-        """Learn of runs that other servers opened; a single server knows all of them."""
+        """Do nothing; with a shared database, the subclass learns of runs that other servers opened."""
 
     def _renew(self, run: OpenRun) -> None:
         """Start a new lease of a run."""

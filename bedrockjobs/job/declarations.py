@@ -33,7 +33,7 @@ class Declarations:
     """The versions of one source, in the order of their first declaration."""
 
     def __init__(self, text: str | None) -> None:
-        """Parse stored declarations; None if there are none yet."""
+        """Parse stored declarations; ``text`` is None if none are stored yet."""
         self._versions = [
             Version(digest, frozenset(names), tuple(workers), gone)
             for digest, names, workers, gone in json.loads(text or "[]")
@@ -53,7 +53,7 @@ class Declarations:
         )
 
     def update_live(self, is_live: Callable[[str], bool], now: str) -> None:
-        """Drop workers that are gone, and record which versions lost their last one."""
+        """Drop workers that are gone, and record which versions lost their last worker."""
         for place, version in enumerate(self._versions):
             workers = tuple(filter(is_live, version.workers))
             gone = "" if workers else version.gone or now

@@ -1,7 +1,7 @@
 """The state of a rule's message deliveries, stored in the column ``state`` as a JSON object.
 
-A rule processes the events in order; its ``cursor`` is the last one processed. A message is claimed before it
-is sent, so that another server that takes over sends the same events again.
+A rule processes the events in order; its ``cursor`` is the number of the last processed event. A message is
+claimed before it is sent, so that another server that takes over sends the same events again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Delivery(NamedTuple):
         return self._ended()._replace(last_sent=now, last_error="", missed=missed, sent=self.sent + 1)
 
     def failed(self, error: str, now: str) -> Delivery:
-        """Return the state after a failed attempt, with the time of the next one."""
+        """Return the state after a failed attempt, with the time of the next attempt."""
         pause = min(FIRST_PAUSE_S * 2.0 ** min(self.tries, 20), LONGEST_PAUSE_S)
         return self._replace(
             tries=self.tries + 1,

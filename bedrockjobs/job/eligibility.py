@@ -49,7 +49,7 @@ class Pauses:
         self._known: dict[str, PauseRow | None] = {}
 
     def pause_for(self, name: str, lane: str) -> PauseRow | None:
-        """Return the first pause that applies to a job; none applies to a triggered one."""
+        """Return the first pause that applies to a job; none applies to a triggered job."""
         if not self.rows or parse_lane(lane).now:
             return None
         if name not in self._known:
@@ -62,9 +62,9 @@ class LockHolders(NamedTuple):
 
     running: int
     first: int
-    """The lowest jobID among them."""
+    """The lowest jobID of the running jobs."""
     slots: int
-    """How many such jobs may run at once, by the options of the job ``first``."""
+    """How many jobs with the lock or key may run at once, by the options of the job ``first``."""
 
 
 def lock_holder(lane: str, holders: Mapping[str, LockHolders]) -> int | None:
@@ -142,7 +142,7 @@ class RequestedNames:
         self._globs: dict[str, dict[str, None]] = {}
         self._files: dict[tuple[int, int], dict[tuple[str, str], dict[str, None]]] = {}
         self._crowded: PatternSet[str] = PatternSet()
-        """Patterns whose ends are shared by many others."""
+        """Patterns whose beginning and end too many other patterns share."""
 
     def put(self, worker: str, names: Sequence[str]) -> None:
         """Set the names and patterns that a worker asks for, replacing its previous ones."""
@@ -293,7 +293,7 @@ class EligibleWorkers:
         return "; ".join(sentences)
 
     def _requesting(self, patterns: tuple[str, ...], need: Requirements) -> Iterator[WorkerCapabilities]:
-        """Yield the workers that ask for one of the patterns and may take the job; may repeat workers."""
+        """Yield the workers that ask for one of the patterns and may take the job, some repeatedly."""
         for pattern in patterns:
             askers = self._by_names.workers(pattern)
             for name in askers if not need.worker else (need.worker,) if need.worker in askers else ():

@@ -24,10 +24,11 @@ KEPT: State = "FINISHED"
 """The displayed state of a successful job whose row is deleted and which is kept as a run."""
 
 PENDING = frozenset({"QUEUED", "RUNNING", "RUNQUEUED", "PAUSED"})
-"""Children in these states keep their parent waiting."""
+"""States of a child that keep its parent waiting."""
 
 ENDED = frozenset({"FINISHED", "CANCELLED"})
-"""Children in these states are reported to the parent, and deleted when it is next finished or retried."""
+"""States of a child that is reported to its parent, and deleted when the parent is next finished or
+retried."""
 
 Transition = Literal[
     "create",

@@ -189,7 +189,7 @@ class Mute(NamedTuple):
     """Versions of the live workers when the mute began; empty if it ends at a time."""
 
     def covers(self, name: str, now: str) -> bool:
-        """Return whether the mute applies to a name now, apart from new releases."""
+        """Return whether the mute applies to a name now, unless a new release has ended it."""
         return glob(name, self.pattern) and (not self.until or now < self.until)
 
     def is_new(self, release: str) -> bool:

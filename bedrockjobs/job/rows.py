@@ -172,7 +172,7 @@ class Memory(NamedTuple):
         return self._replace(failures=0, losses=0, unfit=0, cause="", overtime=0, cancelled=False)
 
     def after_run(self, *, error: str | None = None, exit_code: int | None = None) -> Memory:
-        """Return the notes after a run, with its error and exit status and without those about its take."""
+        """Return the notes after a run: with its error and exit status, without the notes about its take."""
         return self._replace(before=None, overtime=0, cancelled=False, error=error, exit_code=exit_code)
 
 
@@ -563,7 +563,7 @@ class TokenRow(NamedTuple):
     digest: str
     role: str
     names: str
-    """A JSON array of GLOB patterns; an empty one: all names."""
+    """A JSON array of GLOB patterns; an empty array stands for all names."""
     no_data: int
     by: str
     created: str

@@ -172,7 +172,7 @@ def offset_at(text: str, tick: str) -> int | None:
 
 
 def same_wall_time(text: str, tick: str, offset: int) -> str:
-    """Return a tick at the same wall-clock time as ``tick``, which was computed with the UTC ``offset``."""
+    """Return the current UTC time of a tick's wall-clock time, which was planned with the UTC ``offset``."""
     wall = (moment_of(tick) + timedelta(seconds=offset)).replace(tzinfo=_zone_of(text))
     return timestamp(wall.astimezone(UTC))
 

@@ -149,7 +149,7 @@ def _with_next_run(context: Context, row: Job, changed: Job, next_run: str) -> J
 
 
 def _with_repeat(context: Context, row: Job, repeat: str, *, explicit: bool) -> Job:
-    """Return the job with another repeat and the nextRun that follows from it, unless nextRun is given."""
+    """Return a job with another repeat, and with the nextRun that follows from it unless nextRun is given."""
     check_combination(context, repeat, row)
     if row.mocked:  # a mocked job never repeats
         return row._replace(repeat="")

@@ -53,7 +53,7 @@ class Context:
         self.now = self.now_ms[:SECONDS]
         self.compatibility = compatibility
         self.presence = presence
-        """The live workers. Events update them after the commit; handlers only read them."""
+        """The live workers, which handlers only read: events update them after the commit."""
         self.since = since
         self.seen = seen
         self.gates = gates or RateLimiter(SystemClock(), shared=False)
@@ -206,7 +206,7 @@ HANDLERS: dict[type[Command[Any]], Handler] = {}
 """The handler of each command, once its module has been imported."""
 
 PLANS: dict[type[Command[Any]], Callable[[Any], AccessPlan]] = {}
-"""Functions that return the access sets of writer commands, as far as the parameters show them."""
+"""Functions that return the access set of a command of the writer, as far as its parameters show the rows."""
 
 
 def handles(

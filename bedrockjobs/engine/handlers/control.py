@@ -98,7 +98,7 @@ def end_pause(context: Context, pause: PauseRow) -> None:
 
 
 def resume(context: Context, gone: list[PauseRow], *, by: str = "", kind: str = "resumed") -> None:
-    """End some pauses; schedules skip the ticks missed meanwhile and continue with the next one."""
+    """End some pauses; schedules skip the ticks missed during the pause, and continue with the next tick."""
     records = context.unit.records
     held = [
         row

@@ -114,7 +114,7 @@ def _create_unique(context: Context, spec: JobSpec, merging: jsontext.Merging) -
 
 
 class _KeyIsHeld(Exception):
-    """Another job holds the unique key of a new one; ``job`` is None if that job is deleted or renamed."""
+    """Another job holds the unique key of a new job; ``job`` is None if that job is deleted or renamed."""
 
     def __init__(self, known: JobOfKey, job: Job | None) -> None:
         self.known, self.job = known, job
@@ -250,7 +250,7 @@ def create(
 
 
 def _as_marked(spec: JobSpec, *, mocked: bool) -> tuple[str, str]:
-    """Return data and repeat of a new job: a mocked one never repeats, a real one has no mock mark."""
+    """Return data and repeat of a new job: a mocked job never repeats, a real job has no mock mark."""
     data: str = spec.data
     if mocked:
         return mark_mocked(data), ""

@@ -42,7 +42,7 @@ def finish_job(context: Context, command: FinishJob) -> Answer:
 
 @handles(FinishJobs, plan=plan_finishes)
 def finish_jobs(context: Context, command: FinishJobs) -> Answer:
-    """Finish each job separately, and take the next ones if ``thenGet`` asks for them."""
+    """Finish each job separately, and take the next jobs if ``thenGet`` asks for them."""
     then_names(command)
     results = []
     until = context.unit.chars_read + DATA_CHARS_PER_COMMAND_MAX
@@ -130,7 +130,7 @@ def _ended(job: Job, data: str | None, exit_code: int | None, *, pauses: bool = 
 
 
 def _pause(context: Context, job: Job, event: Transition) -> None:
-    """Pause a parent and start its children; it is queued again when the last one has ended."""
+    """Pause a parent and start its children; the parent is queued again when its last child has ended."""
     context.save(placed(lifecycle.move(job, event, "children pending", next_run=job.last_run)))
     families.start_children(context, job)
 
@@ -195,7 +195,7 @@ def _requeue(context: Context, job: Job, changed: Job, command: RetryJob) -> Non
     """Requeue a job as if it had not been taken; its run is closed as returned.
 
     ``changed`` is the job with the changes that the command makes. If the worker is ``unfit`` for the job,
-    the job waits so that another worker can take it; after UNFIT_MAX such attempts it fails.
+    the job waits so that another worker can take it. After UNFIT_MAX such attempts the job fails.
     """
     unfit = None if command.unfit is None else shortened(command.unfit)
     times = job.memory.unfit + 1
@@ -333,7 +333,7 @@ def _asks_for_deletion(data: str | None) -> bool:
 
 
 def without(data: str, mark: str) -> str:
-    """Return data without one of the keys that retryAfter adds to it."""
+    """Return data without the member ``mark``, one of those that retryAfter adds to it."""
     return jsontext.with_members(data, {mark: None}) if f'"{mark}"' in data else data
 
 

@@ -43,7 +43,7 @@ def start_children(context: Context, job: Job) -> None:
 
 
 def cancel_unstarted_children(context: Context, job: Job, *, kept: bool = False) -> None:
-    """Cancel the children that wait for an ended parent; running ones end without reporting.
+    """Cancel the children that wait for an ended parent; running children end without reporting.
 
     With ``kept``, the cancelled children stay as records until their retention ends, since no parent reports
     them.

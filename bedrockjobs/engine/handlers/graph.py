@@ -169,7 +169,7 @@ def _reopen(context: Context, workflow: WorkflowRow, its: WorkflowJobRow, job: J
 
 
 def _keep_records(context: Context, rows: Sequence[WorkflowJobRow], until: str) -> None:
-    """Keep the records of cancelled jobs until a timestamp; an empty one means as long as their workflow."""
+    """Keep the records of cancelled jobs until a timestamp, or as long as their workflow if it is empty."""
     for job in _jobs(context, [row.job_id for row in rows if row.state == CANCELLED_THERE]):
         if job.state == "CANCELLED":
             context.unit.save(job._replace(expires=until))

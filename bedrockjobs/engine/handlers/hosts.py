@@ -28,7 +28,7 @@ def workers_for(context: Context, job: Job) -> list[str]:
     """Return the names of the live workers that take jobs and may run a schedule.
 
     Any token holder may invent workers, so each token gets jobs for a limited number of them. Workers that
-    ever got a job come first, then those that have been alive the longest.
+    ever got a job come first, then the workers that have been alive the longest.
     """
     own = job.options.own_command
     drains = context.unit.records.drains()

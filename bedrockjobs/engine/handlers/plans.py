@@ -94,7 +94,7 @@ def _plan_then(command: RunEnd | FinishJobs, priority: int | None, limit: int, s
 
 
 def plan_finish(command: FinishJob) -> AccessPlan:
-    """Return the plan for finishing a run, which deletes most jobs."""
+    """Return the plan for finishing a run, after which most jobs are deleted."""
     plan = plan_ending(command, command.job_priority)
     if _may_remove(command) and bool(plan.takes) == bool(command.then_get):  # otherwise it is refused
         plan.jobs, plan.ends = (), plan.jobs

@@ -339,7 +339,7 @@ def _forget_in_workflow(context: Context, job_ids: Sequence[int]) -> None:
 
 
 def _remove_text_of_workflows(context: Context, text: str) -> None:
-    """Remove the results and reasons with a text that workflows keep of visible jobs."""
+    """Remove results and reasons that contain a text from what workflows keep of visible jobs."""
     after = 0
     while rows := context.unit.records.texts_of_workflows(after, EACH):
         _forget_in_workflow(

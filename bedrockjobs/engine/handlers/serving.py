@@ -47,14 +47,14 @@ class Identifies(Protocol):
 
 
 class Tests(Protocol):
-    """Sends notifications."""
+    """Sends messages of notification rules as a test."""
 
     async def test(self, name: str, *, send: bool) -> MessageReply:
         """Return what a rule would send; raise NotFound, or WrongState if it could not be delivered."""
 
 
 class Serving(Protocol):
-    """What these handlers need of the server."""
+    """What the handlers in this module need of the server."""
 
     clock: Clock
     settings: Settings

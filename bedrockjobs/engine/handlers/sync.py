@@ -193,7 +193,7 @@ def _update_live_workers(context: Context, declared: Declarations, worker: str) 
 def _left_over(
     context: Context, command: SyncSchedules, declared: Declarations, names: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Split schedules missing from the command into those to remove now and those to remove later.
+    """Split the schedules that the command lacks: return which to remove now, and which to remove later.
 
     A schedule that a live worker declares is never removed. A schedule that no worker declares any more is
     removed at once if a person sends the command. If a worker sends it, the schedule is removed after a grace
@@ -253,7 +253,7 @@ def _check(
 
 
 def _check_repeat(context: Context, repeat: str, row: Job | None, warn: Callable[[str], None]) -> None:
-    """Validate a repeat; only warn about an invalid one if the schedule already has it."""
+    """Validate a repeat; if the schedule already has it, only warn that it is invalid."""
     try:
         check_repeat(context, repeat)
     except BadArguments as error:

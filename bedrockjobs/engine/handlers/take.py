@@ -125,7 +125,7 @@ def _take_or_wait(context: Context, command: GetJob | GetJobs, request: TakeRequ
 
 
 def or_wait(context: Context, request: TakeRequest, *, waiting: bool) -> Answer | NotFound:
-    """Return the reply to a take; if there is no job and ``waiting`` is set, the reply waits for one."""
+    """Return the reply to a take; if there is no job and ``waiting`` is set, the reply waits for a job."""
     answer = take(context, request)
     if answer is not None:
         return answer
@@ -176,8 +176,8 @@ def _answered(request: TakeRequest, bodies: Sequence[str]) -> str:
 def take(context: Context, request: TakeRequest, only: Job | None = None) -> Answer | None:
     """Take up to ``request.limit`` jobs; return None if there is none.
 
-    ``only`` is the job to take if it is already known; no other one is taken then. Returns a ``searching``
-    Answer if the store does not know yet whether there is a job.
+    ``only`` is the job to take if it is already known; then no other job is taken. If the store does not know
+    yet whether there is a job, the Answer returned is ``searching``.
     """
     if request.worker is None and request.limit == 1:
         try:

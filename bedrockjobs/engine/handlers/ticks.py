@@ -1,4 +1,4 @@
-"""Ticks of schedules: which tick a run belongs to, what happened to missed ones, and the next run.
+"""Ticks of schedules: which tick a run belongs to, what happened to missed ticks, and the next run.
 
 Every tick ends in the tick history: fired, caught up, or skipped with a reason. A tick is a timestamp in
 whole seconds; a job's nextRun is its next tick plus the jitter, if any. Nothing here sets a state.
@@ -315,8 +315,8 @@ def _ticks_missed_by_lock(
 ) -> tuple[str, str] | None:
     """Return the first and last tick that a schedule missed because its lock was held.
 
-    A tick counts as missed if the next one had come when the lock was released; with ``too_late``, if its
-    ``maxLate`` had passed by then.
+    A tick counts as missed if the next tick had come by the time the lock was released; with ``too_late``, if
+    its ``maxLate`` had passed by then.
     """
     held = context.unit.lock_held(job.lane)
     if held is None:
@@ -492,6 +492,6 @@ def replan(context: Context, job_id: int, before: str) -> None:
 
 
 def _sooner(context: Context, job: Job, tick: str, before: str) -> str | None:
-    """Return the next tick from now on if ``tick`` is later and at most the next one after ``before``."""
+    """Return the first tick after now if ``tick`` is later, and at most the first tick after ``before``."""
     following = next_after(job, context.now_ms)
     return following if following < tick <= next_after(job, before) else None

@@ -41,9 +41,9 @@ def with_repeat(context: Context, before: Job, changed: Job, *, explicit: bool =
     """Return a job that becomes or was a schedule, planned by its new repeat.
 
     ``changed`` is the job with its new repeat, ``before`` the job without it; ``explicit`` means that the
-    caller sets nextRun. Pending runs are preserved: a due tick stays due, whether it waits for a worker, a
-    lock, its jitter or the end of a pause; so do retries and triggered runs. A different spelling of the same
-    ticks changes nothing. Raises CannotEvaluate.
+    caller sets nextRun. Pending runs are preserved: retries, triggered runs, and a due tick, whether it waits
+    for a worker, a lock, its jitter or the end of a pause. A different spelling of the same ticks changes
+    nothing. Raises CannotEvaluate.
     """
     was, becomes = ticks.is_schedule(before), ticks.is_schedule(changed)
     if not becomes:
@@ -110,7 +110,7 @@ def with_next_tick(context: Context, job: Job) -> Job:
 
 
 def skip_queued(context: Context, job: Job, reason: str) -> None:
-    """Record the overdue ticks of a queued schedule as skipped, and plan the next one."""
+    """Record the overdue ticks of a queued schedule as skipped, and plan its next tick."""
     memory = job.memory
     if memory.cause:  # a retry, whose tick is already in the history
         return
@@ -123,9 +123,9 @@ def skip_queued(context: Context, job: Job, reason: str) -> None:
 
 
 def after_triggered_run(context: Context, job: Job) -> Job | None:
-    """Return a job planned for its next run after a triggered one; None if there is no next run.
+    """Return a job planned for its next run after a triggered run; None if there is no next run.
 
-    If another triggered run is pending, that is the next run.
+    If another triggered run is pending, it is the next run.
     """
     memory = job.memory
     kept = job.remembering(memory.after_end()._replace(trigger=None, pending=False))._replace(expires="")

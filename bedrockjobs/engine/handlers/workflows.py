@@ -236,7 +236,7 @@ def _add(
     known: Mapping[str, WorkflowJobRow],
     places: Mapping[str, int],
 ) -> list[WorkflowJobRow]:
-    """Create the jobs of a workflow, with their edges, as if they had been there from the start."""
+    """Create jobs of a workflow with their edges, as if they had been in the workflow from the start."""
     new_refs = {job.ref for job in jobs}
     merging = jsontext.Merging()
     rows: dict[str, WorkflowJobRow] = {}

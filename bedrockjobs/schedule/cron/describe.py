@@ -104,7 +104,7 @@ def _day_field(field: DayField) -> str:
 
 
 def ranges(values: Iterable[int], names: Sequence[str] = (), to: str = "-") -> list[str]:
-    """Return ascending values as text; three or more consecutive ones become a range such as ``9-17``."""
+    """Return ascending values as text; three or more consecutive values become a range such as ``9-17``."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][-1] == value - 1:

@@ -294,8 +294,8 @@ def instead_of_every(text: str) -> tuple[str, str]:
     """Split ``every 5 minutes`` or ``@every 1h30m`` into its interval and what to write instead.
 
     The text to write instead is an expression such as ``5m``, or a repeat such as ``FINISHED, +90 MINUTES``
-    if no expression has such an interval; empty if there is none. Both are empty for a text that begins with
-    another word.
+    if no expression has such an interval; empty if there is none. Both results are empty if the text does not
+    begin with ``every`` or ``@every``.
     """
     word, _, interval = " ".join(text.split()).partition(" ")
     if word.lower() not in _EVERY:

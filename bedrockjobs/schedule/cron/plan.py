@@ -104,7 +104,7 @@ class DayRule:
 
 
 YEAR_MIN, YEAR_MAX = 1970, 2199
-"""Years that a schedule may name; the last one bounds every search."""
+"""First and last year that a schedule may name; the last one bounds every search."""
 
 EVERY_YEAR = (1 << YEAR_MAX - YEAR_MIN + 1) - 1
 
@@ -119,12 +119,13 @@ class Schedule:
     days: DayRule
     months: int
     years: int
-    """The set of years, in which bit 0 is ``YEAR_MIN``; an empty one never fires by itself (``@never``)."""
+    """The set of years, in which bit 0 is ``YEAR_MIN``; with an empty set the schedule never fires by itself
+    (``@never``)."""
     wild: bool
     """Whether the minute or the hour field contains a ``*``: such schedules follow real time across clock
     changes."""
     zone: str = ""
-    """The zone given in a mapping; it takes precedence over the caller's."""
+    """The zone given in a mapping, which takes precedence over the caller's zone; empty if none is given."""
     start: datetime | None = None
     end: datetime | None = None
     """``start`` and ``end`` are the first and the last time allowed, both inclusive; naive ones are

@@ -16,8 +16,8 @@ from bedrockjobs.schedule.cron.expression import BadSchedule
 from bedrockjobs.schedule.cron.plan import YEAR_MAX, YEAR_MIN, Schedule
 
 ZONE_CHARS_MAX = 100
-"""Maximum characters of a zone's name: three times the longest one. Looking a name up searches several
-folders."""
+"""Maximum length of a zone's name in characters, three times that of the longest name. Looking up a name
+searches several folders."""
 
 _SECOND = timedelta(seconds=1)
 _INSTANT = timedelta(microseconds=1)
@@ -149,14 +149,14 @@ class _Change(NamedTuple):
     lower: datetime
     """The first wall-clock time that the change skips or repeats."""
     upper: datetime
-    """The first wall-clock time after those that are skipped or repeated."""
+    """The first wall-clock time after those that the change skips or repeats."""
 
 
 def clock_change_note(schedule: Schedule, moment: datetime, zone: tzinfo) -> str:
     """Return what a clock change did to the tick at ``moment``, in UTC: it was moved, or comes twice.
 
-    The note is empty for all other ticks, and for a schedule with ``*`` in minute and hour, which follows
-    real time.
+    The note is empty for all other ticks, and for a schedule with ``*`` in minute or hour, which follows real
+    time.
     """
     if schedule.wild or zone is UTC:
         return ""
