@@ -190,7 +190,7 @@ def _ticks_here(zone: str, server_ticks: list[str]) -> Iterator[datetime]:
 
 
 def check_schema(path: Path) -> Iterator[Finding]:
-    """Check the schema of the database, and report when it was last used."""
+    """Check the schema and the journal mode, and that the database was not last used in the future."""
     try:
         schema_found = inspection.schema_of(path)
     except (TransferError, sqlite3.Error) as error:

@@ -274,13 +274,12 @@ def typed_command(session: Session, command_class: type[C], **more: Any) -> C:
     return built(command_class, {**typed_values(session, command_class), **more})
 
 
-# Default number of records in a list.
-def limit_option(what: str, default: int = 100) -> Callable[[F], F]:
+def limit_option(what: str) -> Callable[[F], F]:
     """Return the option --limit for a list of ``what``."""
     return click.option(
         "--limit",
         type=WholeNumber(min=1),
-        default=default,
+        default=100,
         show_default=True,
         metavar="NUMBER",
         help=f"How many {what}.",
@@ -296,7 +295,7 @@ def act(
     outcome: str = "",
     text: str = "",
     needs: str = "",
-) -> click.Command:
+) -> None:
     """Add a CLI command that sends a command and prints a sentence about it.
 
     ``sentence`` may contain names of arguments and of members of the reply in braces. Output forms other than
@@ -325,8 +324,6 @@ def act(
         shown = {**identity, **{key: text_of(reply, key) for key in reply}}
         write_one(record, session.form, sentence.format_map(shown))
 
-    return command
-
 
 def listing(
     group: click.Group,
@@ -339,7 +336,7 @@ def listing(
     what: str = "",
     identity: str = "name",
     text: str = "",
-) -> click.Command:
+) -> None:
     """Add ``list`` to a group: the rows of a command's reply as a table or as JSON.
 
     ``what`` is the plural of the listed things, for the option --limit; if it is empty, there is no such
@@ -364,8 +361,6 @@ def listing(
         particular = any(value is not None for value in parameters.values())
         message = none if particular else none_at_all or none
         write_many(records, session.form, columns, none=message, identity=identity)
-
-    return command
 
 
 def rows(session: Session, command_class: type[Command[Any]], parameters: Mapping[str, Any]) -> list[Record]:

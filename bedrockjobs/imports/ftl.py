@@ -383,7 +383,7 @@ class Tokens:
         return inside
 
     def angles(self) -> bool:
-        """Consume type arguments in angle brackets; return whether there were any."""
+        """Consume type arguments in angle brackets, if there are any; return whether there were."""
         depth = 0
         while self.peek.kind != "end" and (depth or self.peek.text == "<"):
             token = self.next()

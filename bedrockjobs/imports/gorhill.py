@@ -174,7 +174,7 @@ class _Term(NamedTuple):
 
 
 class _FieldParser:
-    """Parses one field as the library does, and collects notes."""
+    """Parses one field as the library does; collects notes on interpretations that may surprise."""
 
     def __init__(self, library: Library, kind: _Kind) -> None:
         self.notes: list[str] = []

@@ -53,7 +53,7 @@ class Block:
 
 
 class Mismatch(ValueError):
-    """A message does not match its type; the text has the line and what was expected."""
+    """A message does not match its type; the error names the line and what was expected."""
 
 
 TEXT, BOOL, INT32, INT64, FLOAT = (

@@ -173,7 +173,7 @@ class _DepthLimitedScanner(scanner.Scanner):
             return
 
     def next_possible_simple_key(self) -> Any:
-        """Return the token number of the first candidate for a key, which is the outermost one."""
+        """Return the token number of the first candidate for a key, which is the outermost candidate."""
         return next((key.token_number for key in self.possible_simple_keys.values()), None)
 
 

@@ -17,7 +17,8 @@ from typing import Literal, TextIO
 LogFormat = Literal["text", "json"]
 
 KEYS = ("ts", "level", "source", "event", "error", "stack")
-"""The keys of a JSON line. Each line has all of them in this order; an unused one has an empty value."""
+"""The keys of a JSON line. Each line has all of these keys in this order; an unused key has an empty
+value."""
 
 FRAMES_MAX = 20
 """Maximum number of stack frames logged for an error; the innermost frames are logged."""

@@ -44,7 +44,7 @@ class Histogram:
     __slots__ = ("_counts", "bounds", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        """Create buckets up to each of the ascending ``bounds``, and one beyond the last."""
+        """Create one bucket up to each of ``bounds``, which ascend, and one bucket beyond the last bound."""
         self.bounds = bounds
         self.sum = 0.0
         self._counts = [0] * (len(bounds) + 1)

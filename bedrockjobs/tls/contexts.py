@@ -34,13 +34,19 @@ class BadCertificate(ValueError):
     """A certificate or key file is unusable; the message names the option, the file and the reason."""
 
 
-def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
-    """Return the server's TLS context: its certificate chain, its key, and the CA of client certificates.
+def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None:
+    """Return the server's TLS context, or None if no certificate is set.
 
     The parameters are paths of PEM files. ``key`` may be empty if ``cert`` contains the key. With
     ``client_ca``, a client may present a certificate, which must be valid; a client without a certificate may
     connect but needs a token. Raises BadCertificate.
     """
+    if not cert:
+        if key or client_ca:
+            raise BadCertificate(
+                "tls_cert: expected the server's certificate together with tls_key and tls_client_ca"
+            )
+        return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could request it repeatedly
@@ -50,17 +56,6 @@ def server_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
         _load_signers(context, client_ca, "tls_client_ca")
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
-
-
-def chosen_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None:
-    """Return the server's TLS context, or None if no certificate is set; raises BadCertificate."""
-    if cert:
-        return server_context(cert, key, client_ca)
-    if key or client_ca:
-        raise BadCertificate(
-            "tls_cert: expected the server's certificate together with tls_key and tls_client_ca"
-        )
-    return None
 
 
 def client_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
