@@ -99,7 +99,7 @@ FAILURES_EVERY_S = 60.0
 
 
 class TLSSniffer:
-    """Starts TLS on connections that ask for it, and refuses plain ones from other machines."""
+    """Starts TLS on connections that ask for it, and refuses plain connections from other machines."""
 
     def __init__(self, context: ssl.SSLContext, connections: Connections) -> None:
         """Use ``context`` for new handshakes; open connections keep their context if it is replaced."""
@@ -282,7 +282,7 @@ class RawConnection(asyncio.Protocol):
         """Bytes of unsent replies: the transport keeps each reply until its last byte is sent."""
         self._scheduled = self._in_turn = False
         self._awaited = ""
-        """The part of a request, such as ``head``, whose deadline is running; empty if none is."""
+        """The part of a request, such as ``head``, whose deadline is running; empty without a deadline."""
         self._identity: ConnectionIdentity | None = None
         """Authentication of this connection, created when first needed."""
         self._token = ""
@@ -373,7 +373,7 @@ class RawConnection(asyncio.Protocol):
     # --- Connection --------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Close the connection of a slow client, with an error message if it can still read one."""
+        """Close the connection of a slow client, after an error reply if the client can still read it."""
         transport = self._transport
         if transport is None:
             return

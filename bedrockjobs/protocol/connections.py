@@ -68,7 +68,7 @@ class MemoryBudget:
         self._token_of, self._needs_token = token_of, needs_token
         self._bytes_max = max(bytes_max - MEMORY_RESERVE_BYTES, min(bytes_max, MEMORY_COUNTED_LEAST_BYTES))
         self._held: dict[Holder, tuple[int, str]] = {}
-        """Bytes that each connection holds, and the token against whose share they count."""
+        """By connection, the bytes that it holds, and the token against whose share these count."""
         self._used = 0
         self._used_by: Counter[str] = Counter()
         self._most = 0
@@ -155,7 +155,7 @@ class MemoryBudget:
 
 
 def keep_large_apart() -> None:
-    """Make glibc allocate large blocks by mmap, so they can be returned; a no-op without glibc."""
+    """Make glibc, if it is used, allocate large blocks by mmap, so that it can return them to the system."""
     allocator = _allocator()
     if allocator is not None:
         allocator.mallopt(-3, LARGE_BYTES)  # M_MMAP_THRESHOLD in glibc's malloc.h

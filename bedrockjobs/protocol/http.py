@@ -70,15 +70,12 @@ from bedrockjobs.service import HOLD_UNKNOWN, VERSION, Service
 # body, of any media type, is the output.
 
 
-EXIT_STATUS_MAX = 255
-
-
 def command_of(job_id: int, what: str, body: bytes, host: str) -> PingSchedule:
     """Return the command for a ping; raises NotFound for an unknown path."""
     fields: dict[str, object] = {"job_id": job_id, "output": output_of(body), "host": host[:255]}
     if what in ("", "start", "fail"):
         fields["event"] = what or "success"
-    elif what.isascii() and what.isdecimal() and len(what) <= 3 and int(what) <= EXIT_STATUS_MAX:
+    elif what.isascii() and what.isdecimal() and len(what) <= 3 and int(what) <= 255:
         fields["exit_code"] = int(what)
         fields["event"] = "fail" if int(what) else "success"
     else:

@@ -1,4 +1,4 @@
-"""The socket of one HTTP connection: it answers plain requests itself and passes all others to aiohttp.
+"""The socket of one HTTP connection: it answers plain requests and passes all other requests to aiohttp.
 
 Plain requests are parsed and answered in callbacks, without a task. Any other request is passed unchanged to
 aiohttp's protocol object, one at a time; after its reply, this class parses the next request again. If the
@@ -24,12 +24,7 @@ from aiohttp import web
 from yarl import URL
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.config import (
-    CONNECTION_BYTES_FREE,
-    FORM_FIELDS_MAX,
-    REQUEST_CACHED_BYTES_MAX,
-    REQUESTS_CACHED_MAX,
-)
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, FORM_FIELDS_MAX, REQUEST_CACHED_BYTES_MAX
 from bedrockjobs.base.errors import (
     BadArguments,
     BadRequest,
@@ -56,6 +51,7 @@ from bedrockjobs.protocol.http_answers import (
     takes_gzip,
 )
 from bedrockjobs.protocol.pipeline import Exchange
+from bedrockjobs.protocol.raw import put_cached
 from bedrockjobs.protocol.visitors import Origins
 
 # Plain HTTP requests: parsing of heads and encoding of replies. No I/O.
@@ -212,7 +208,7 @@ class PlainHTTP:
         if known is None:
             known = self._parse(data)
             if known is not None and len(data) <= REQUEST_CACHED_BYTES_MAX:
-                _put(self.heads, data, known)
+                put_cached(self.heads, data, known)
         return known
 
     def _parse(self, data: bytes) -> RequestHead | None:
@@ -292,7 +288,7 @@ class PlainHTTP:
             if len(body) - sum(map(len, parts[1::2])) > REQUEST_CACHED_BYTES_MAX:
                 return
             if key not in self._prepared:
-                _put(self._prepared, key, None)
+                put_cached(self._prepared, key, None)
                 continue
             sample = b"".join(chain.from_iterable(zip_longest(parts[::2], cut.samples, fillvalue=b"")))
             with suppress(CommandError, ValueError):
@@ -302,12 +298,6 @@ class PlainHTTP:
                 if alike and prepared.with_value(cut.read(*cut.samples)) == prepared.command:
                     self._prepared[key] = prepared
                     return
-
-
-def _put(known: OrderedDict[Any, Any], key: object, value: object) -> None:
-    if len(known) >= REQUESTS_CACHED_MAX:
-        known.popitem(last=False)
-    known[key] = value
 
 
 def read_body(
@@ -706,7 +696,7 @@ class HTTPConnection(asyncio.Protocol):
     # --- plain requests ----------------------------------------------------------------------------------
 
     def belongs(self, caller: Principal) -> None:
-        """Record the token of this connection; raises TooMany if it has too many connections."""
+        """Record the token of this connection; raises TooMany if the token has too many connections."""
         self._connections.belongs(self, caller.name)
 
     def _caller_of(self, authorization: bytes) -> Principal:
@@ -826,7 +816,7 @@ class HTTPConnection(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._end_passing)
 
     def _end_passing(self) -> None:
-        """Start the next request, unless the body of the answered one is incomplete."""
+        """Start the next request, unless the body of the answered request is incomplete."""
         transport = self._transport
         if transport is None or transport.is_closing() or not self._passing:
             return

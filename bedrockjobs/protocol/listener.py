@@ -62,7 +62,7 @@ class Arrivals(FairQueue[socket.socket]):
         return self._count >= ARRIVALS_MAX and len(self._of) == 1 and next(iter(self._of)) in _OWN
 
     def add(self, place: str, accepted: socket.socket) -> socket.socket | None:
-        """Add a connection of an address or network; if there are too many, return the one to close."""
+        """Add a connection of a network; if too many wait then, return the connection to close."""
         self.put(place, accepted)
         if self._count <= ARRIVALS_MAX:
             return None
@@ -316,7 +316,7 @@ IN_WORDS = {
 
 
 def _bound(path: Path) -> tuple[socket.socket, int]:
-    """Bind a unix socket at ``path``, replacing a stale one; return it and its inode.
+    """Bind a unix socket at ``path``, replacing a stale one; return the socket and its inode.
 
     Raises OSError.
     """

@@ -475,7 +475,7 @@ def _one_of(options: list[Schema], request: bool) -> Schema:
 
 
 def _says_something(option: Schema) -> bool:
-    """Return whether an alternative is more than another way to leave the value out, such as ""."""
+    """Return whether an alternative is more than a way to leave the value out, such as an empty text."""
     typed = not option.keys().isdisjoint({"type", "$ref", "anyOf"})
     return typed and option.get("maxLength") != 0 and option.get("maxItems") != 0
 

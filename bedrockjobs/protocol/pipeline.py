@@ -117,7 +117,7 @@ class Pipeline:
         self.answers_bytes = 0
         """Bytes of replies that ``next_bytes`` has not yet returned."""
         self.closing = False
-        """Whether no command starts anymore, and the connection closes when ``finished``."""
+        """Whether no further command starts, and the connection closes when ``finished``."""
         self.draining = False
         """Whether the server is draining: the next reply announces it, and no command starts after it."""
         self.writable = False
@@ -257,7 +257,7 @@ class Pipeline:
         return delivered
 
     def time_out(self) -> None:
-        """Answer that the awaited part of a request took too long, if one is awaited."""
+        """Answer that a part of a request took too long, if the pipeline awaits a part."""
         part = self.awaits
         if part and not self.closing:
             self._break(TimedOut(detail=f"the {part} took too long"))

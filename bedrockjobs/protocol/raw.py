@@ -136,11 +136,11 @@ class RequestCache:
                 fields = tuple(field for field, _ in parts)
                 request.prepared, request.ordinary = Prepared(command, fields), ordinary
                 validators = [validate for _, validate in parts if validate is not None]
-                _put(self._pairs, _without(head, spans), (request, validators))
+                put_cached(self._pairs, _without(head, spans), (request, validators))
             return
         if command.is_cached:
             request.prepared, request.ordinary = Prepared(command), ordinary
-            _put(self._whole, head, request)
+            put_cached(self._whole, head, request)
             return
         value_at = head.find(b":", head.rfind(b"\n") + 1) + 1
         if self._remember_all_but(request, command, value_at, len(head), head[:value_at], ordinary=ordinary):
@@ -156,7 +156,7 @@ class RequestCache:
         field, validate = self._open_part(request, command, value_at, end, alone=end == len(request.head))
         if validate is not None:
             request.prepared, request.ordinary = Prepared(command, field), ordinary
-            _put(self._templates, key, (request, validate))
+            put_cached(self._templates, key, (request, validate))
         return validate is not None
 
     @staticmethod
@@ -208,7 +208,7 @@ def _open_pair(head: bytes) -> Spans:
 
 
 def _without(head: bytes, spans: Spans) -> bytes:
-    """Return the cache key of a head: the head without the values at these places."""
+    """Return the cache key of a head: the head without the values in ``spans``."""
     (first_at, first_end), (second_at, second_end) = sorted(spans)
     return head[:first_at] + _GAP + head[first_end:second_at] + _GAP + head[second_end:]
 
@@ -223,7 +223,8 @@ def _open_value(head: bytes) -> tuple[int, int]:
     return value_at, len(head) if end < 0 else end
 
 
-def _put(known: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
+def put_cached(known: OrderedDict[Any, Any], key: object, value: object) -> None:
+    """Add an entry to a cache; evict the oldest entry if the cache has ``REQUESTS_CACHED_MAX`` entries."""
     if len(known) >= REQUESTS_CACHED_MAX:
         known.popitem(last=False)
     known[key] = value

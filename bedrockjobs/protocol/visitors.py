@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from bedrockjobs.base.errors import Forbidden
+from bedrockjobs.engine.access import UNIX
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -33,13 +34,14 @@ class Origins:
         machine or one of ``names``. With ``open_to_all``, a server that is not ``local_only`` accepts other
         machines without a token, under any private name.
         """
-        self._local_only = local_only
+        self.local_only = local_only
+        """Whether all requests must name this machine, even requests with a token."""
         self._open_to_all = open_to_all and not local_only
         self._names = frozenset(name.strip().lower() for name in names.split(",") if name.strip())
 
     def check(self, request: web.Request) -> None:
         """Raise Forbidden if a page of another site may have sent the request."""
-        if self._local_only:
+        if self.local_only:
             self.check_name(request)
         origin = request.headers.get("Origin")
         if not origin or request.method in _SAFE_METHODS or origin.partition("://")[2] == request.host:
@@ -54,11 +56,6 @@ class Origins:
             known = " or ".join(sorted(self._names)) or "localhost; see --public-hosts"
             host = _hostname(f"//{host_header}") or ""
             raise Forbidden("Foreign host", f"Host: expected {known}, not {host[:100]}")
-
-    @property
-    def local_only(self) -> bool:
-        """Return whether all requests must name this machine, even those with a token."""
-        return self._local_only
 
     def is_known(self, host: str) -> bool:
         """Return whether a ``Host`` is accepted from clients without a token."""
@@ -105,9 +102,6 @@ def _hostname(url: str) -> str | None:
 
 # Trusted proxies: their headers for the client address and the logged-in user.
 
-
-UNIX = "unix"
-"""The client address of connections over the unix socket."""
 
 USER_CHARS_MAX = 100
 """Maximum characters of a user name from a proxy, the same as for a token: both appear as ``by``."""

@@ -7,11 +7,12 @@ and limits are parameters. Database errors are raised as StoreError.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bedrockjobs.base.config import ANSWER_BYTES_MAX
 from bedrockjobs.base.errors import BadQuery
@@ -19,6 +20,8 @@ from bedrockjobs.base.principal import READING_TOKEN, TokenShares
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.records import Records
+
+_T = TypeVar("_T")
 
 # Errors of a database, on either engine.
 
@@ -38,7 +41,7 @@ class StoreBusy(StoreError):
 
 
 class StoreAway(StoreError):
-    """The database is unreachable or unsuitable; everything uncommitted was rolled back."""
+    """The database is unreachable or unsuitable; the open unit was rolled back."""
 
     reason = "Database away"
     detail = "nothing was done; the database cannot be reached at the moment, try again"
@@ -69,7 +72,7 @@ class StoreConflict(StoreError):
 
 
 class RowDamaged(Exception):
-    """The data of a job does not match its checksum; the job must be set aside."""
+    """The data of a job does not match its checksum; no worker may get the job."""
 
     def __init__(self, job: Job) -> None:
         """Hold the job, with its data marked as damaged."""
@@ -168,7 +171,7 @@ class Unit(Protocol):
 
     @property
     def moment(self) -> datetime:
-        """Return the timestamp of everything done in this unit, in UTC."""
+        """Return the time in UTC that counts for everything done in this unit."""
 
     @property
     def changed(self) -> bool:
@@ -345,7 +348,7 @@ class PendingReads:
     """
 
     def __init__(self, most: int) -> None:
-        """Admit at most ``most`` reads at once."""
+        """Admit at most ``most`` running and waiting reads."""
         self.most = most
         self._reads = TokenShares("Too many queries")
 
@@ -354,16 +357,30 @@ class PendingReads:
         """Return the number of running and waiting reads."""
         return self._reads.total
 
-    def begin(self, *, again: bool = False) -> None:
-        """Count a read; raise TooMany if too many are pending. Follow-ups (``again``) are not refused."""
+    async def run(self, read: Callable[[], Awaitable[_T]], *, again: bool = False) -> _T:
+        """Count and run a read; raises TooMany if too many are pending, unless it is a follow-up (``again``).
+
+        If the caller is cancelled, the read still runs to its end and counts until then, so that limits hold.
+        """
         if again:
             self._reads.add(READING_TOKEN.get())
         else:
             self._reads.begin(READING_TOKEN.get(), self.most)
+        task = asyncio.ensure_future(self._run_to_end(read))
+        task.add_done_callback(_retrieve_exception)
+        return await asyncio.shield(task)
 
-    def end(self) -> None:
-        """Count the end of a read."""
-        self._reads.remove(READING_TOKEN.get())
+    async def _run_to_end(self, read: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await read()
+        finally:
+            self._reads.remove(READING_TOKEN.get())
+
+
+def _retrieve_exception(read: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of a read: asyncio logs it otherwise if the caller was cancelled."""
+    if not read.cancelled():
+        read.exception()
 
 
 class FreeQueries(Protocol):
@@ -412,8 +429,8 @@ class Reader(ABC):
         """Run one SELECT that ends in ``;``; return its rows as text.
 
         ``form``: ``rows`` an array of arrays, ``json`` headers and rows, ``text`` lines. Raises BadArguments
-        for invalid SQL, BadQuery if it is not allowed or exceeds a limit, TimedOut after ``query_s``, TooMany
-        if too many queries wait, Unavailable if none can run.
+        for invalid SQL, BadQuery if the SQL is not allowed or exceeds a limit, TimedOut after ``query_s``,
+        TooMany if too many queries wait, Unavailable if no query can run.
         """
         if not sql.rstrip().endswith(";"):
             raise BadQuery("Query Missing Semicolon", "query: expected one SELECT that ends in ;")
@@ -454,7 +471,7 @@ class Reader(ABC):
 class RowReader(Protocol):
     """Reads committed rows by ID in parallel to the open unit, one transaction after another.
 
-    It sees all that was acknowledged before ``begin``.
+    A transaction sees everything that was acknowledged before its ``begin``.
     """
 
     def begin(self, plans: Sequence[AccessPlan]) -> Unit:

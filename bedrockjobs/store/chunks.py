@@ -16,11 +16,11 @@ PLAIN, ZLIB = "", "zlib"
 """Codecs of the content."""
 
 OUTPUT_CHUNK_BYTES = 128 * 1024
-"""Target size of a compacted chunk: larger ones hardly compress better, and a read unpacks all of it."""
+"""Target bytes of a compacted chunk: larger chunks hardly compress better, and a read unpacks a whole one."""
 
 
 OUTPUT_PACKED_BYTES_MIN = 2_048
-"""Minimum size of a finished run's output to compact it; less output would hardly get smaller."""
+"""Minimum bytes of a finished run's output to compact it; less output would hardly get smaller."""
 
 
 class PrintedLine(NamedTuple):

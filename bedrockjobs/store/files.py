@@ -167,7 +167,7 @@ def fill(path: Path, size: int) -> None:
 
 
 def remove_plain(path: Path) -> None:
-    """Remove a file if it is there; raises UnsafeFile."""
+    """Remove a regular file, if there is one; raises UnsafeFile."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -285,8 +285,8 @@ class DatabaseLock:
     def __init__(self, database: Path, *, accept_loss: bool = False, replaces: bool = False) -> None:
         """Prepare to lock ``database``, a path without links.
 
-        With ``accept_loss``, missing files are only logged. With ``replaces``, they are not looked for, since
-        the caller is going to replace the database.
+        With ``accept_loss``, missing files are only logged. With ``replaces``, missing files are not looked
+        for, since the caller is going to replace the database.
         """
         self._database = database
         self._path = lock_path(database)

@@ -107,7 +107,7 @@ class _Counter:
         """``next`` and ``end`` as of the last commit."""
 
     def load(self) -> None:
-        """Read the first unreserved ID; continue within the reserved block if it is as of the last commit."""
+        """Read the first unreserved ID; if unchanged since the last commit, continue in that block."""
         stored = int(self._execute(SQL["get_meta"], (self._key,)).fetchone()[0])
         before, end = self.kept
         self.next, self.end = (before if stored == end else stored), stored

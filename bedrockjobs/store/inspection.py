@@ -17,8 +17,6 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 """Types of network file systems, on which locks and syncs depend on another machine."""
 
-FAULTS_MAX = 10
-"""Maximum number of faults reported for a damaged file."""
 
 MOUNTS = Path("/proc/self/mounts")
 
@@ -90,7 +88,7 @@ def faults_of(path: Path, *, whole: bool) -> list[str]:
     try:
         # Read-only, so that the log is kept.
         with closing(open_read_only(path)) as found:
-            faults = [str(row[0]) for row in found.execute(f"PRAGMA {check}({FAULTS_MAX})")]
+            faults = [str(row[0]) for row in found.execute(f"PRAGMA {check}(10)")]  # the first ten
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise

@@ -16,9 +16,6 @@ from bedrockjobs.store.records import Records
 from bedrockjobs.store.schema import VERSION, SchemaError, version_of
 from bedrockjobs.store.transfer import TransferError, open_for_writing
 
-BUSY_S = 5.0
-"""Maximum seconds to wait until a running server ends its transaction, which takes milliseconds."""
-
 
 class FileUnit:
     """An open transaction on the tables other than ``jobs``."""
@@ -39,7 +36,7 @@ def unit_of(path: Path, moment: datetime) -> Iterator[FileUnit]:
         raise TransferError(f"there is no database {path}; `bedrockjobs serve` makes one")
     path = path.resolve()  # once: another user may change a link
     with names_protected(path), closing(open_for_writing(path)) as connection:
-        connection.execute(f"PRAGMA busy_timeout = {round(BUSY_S * 1000)}")
+        connection.execute("PRAGMA busy_timeout = 5000")  # a transaction of the server takes milliseconds
         found = version_of(connection)
         if found != VERSION:
             raise SchemaError(

@@ -113,7 +113,7 @@ class Seeks(Protocol):
     def due_after(
         self, lane: str, now: str, priority: int, after: tuple[str, int]
     ) -> Iterator[tuple[str, int, str]]:
-        """Yield nextRun, jobID and name of the next due jobs after a position, in one slice."""
+        """Yield nextRun, jobID and name of some due jobs after a position, in order."""
 
 
 class _Pattern:

@@ -192,13 +192,11 @@ class Queries:
         """Run one SELECT; return its rows as text.
 
         Raises CommandError: BadArguments, BadQuery, TimedOut, TooMany if too many wait, Unavailable if no
-        process can be started. A Query whose caller is cancelled keeps its slot until it ends, so that limits
-        hold.
+        process can be started.
         """
         if self._refusal is not None:
             raise self._refusal
-        self._reads.begin()
-        return await asyncio.shield(self._in_turn(sql, form))
+        return await self._reads.run(lambda: self._in_turn(sql, form))
 
     async def _in_turn(self, sql: str, form: str) -> str:
         try:
@@ -214,8 +212,6 @@ class Queries:
             if str(ended) == signal.SIGALRM.name:
                 raise self._late() from None
             raise BadQuery("Query aborted", f"query: the process that ran it ended: {ended}") from None
-        finally:
-            self._reads.end()
         if "damage" in head:
             self._on_damage(StoreDamaged(head["damage"]))
         if "refused" in head:

@@ -67,24 +67,19 @@ class _ReadConnection:
     ) -> tuple[list[str], Page]:
         """Return the column names and at most ``rows_max`` rows, up to the row that exceeds ``bytes_max``.
 
-        Raises TooMany if too many reads wait, unless ``again``; Unavailable once the connection is closed. A
-        read whose caller is cancelled counts as running until it ends, so that limits hold.
+        Raises TooMany if too many reads wait, unless ``again``; Unavailable once the connection is closed.
         """
-        self._pending.begin(again=again)
-        read = asyncio.ensure_future(self._in_turn(sql, parameters, rows_max, bytes_max))
-        read.add_done_callback(_retrieve_exception)
-        return await asyncio.shield(read)
+        return await self._pending.run(
+            lambda: self._in_turn(sql, parameters, rows_max, bytes_max), again=again
+        )
 
     async def _in_turn(
         self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int
     ) -> tuple[list[str], Page]:
-        try:
-            async with self._turn:
-                if self._closed:
-                    raise Unavailable("Server is stopping", "try again in a moment")
-                return await self._fetch(sql, parameters, rows_max, bytes_max)
-        finally:
-            self._pending.end()
+        async with self._turn:
+            if self._closed:
+                raise Unavailable("Server is stopping", "try again in a moment")
+            return await self._fetch(sql, parameters, rows_max, bytes_max)
 
     async def _fetch(
         self, sql: str, parameters: Parameters, rows_max: int, bytes_max: int
@@ -112,12 +107,6 @@ class _ReadConnection:
         async with self._connection.execute(sql, parameters) as cursor:
             rows = list(await cursor.fetchmany(rows_max + 1))
             return [column[0] for column in cursor.description or ()], rows
-
-
-def _retrieve_exception(read: asyncio.Future[Any]) -> None:
-    """Retrieve the exception of a read: asyncio logs it otherwise if the caller was cancelled."""
-    if not read.cancelled():
-        read.exception()
 
 
 class SQLiteReader(Reader):

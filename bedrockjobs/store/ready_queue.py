@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
@@ -36,7 +36,6 @@ from bedrockjobs.job.rows import (
     UNTAKEN,
     Job,
     Lane,
-    PauseRow,
     found_in,
     is_narrow,
     parse_lane,
@@ -180,8 +179,6 @@ class LockHistory:
 
 class AllHostsSchedules:
     """The queued broadcast schedules, and when the next one is due."""
-
-    lane = EVERY_LANE
 
     def __init__(self, is_paused: Callable[[str], bool]) -> None:
         """Start empty; ``is_paused`` returns whether a name is paused."""
@@ -356,12 +353,13 @@ class ReadyQueue:
     ) -> None:
         """Use the writer's ``connection``; ``job`` returns a job, ``cached`` only a job in the row cache.
 
-        ``read_ahead`` reads some jobs into the row cache. It returns False if the first one is too long for
+        ``read_ahead`` reads some jobs into the row cache. It returns False if the first job is too long for
         the cache.
         """
         self._execute = connection.execute
         self.job, self._cached, self._read_ahead = job, cached, read_ahead
         self._records = records
+        self.pauses, self.pause_of = records.pauses, records.pause_of
         self.patterns = PatternIndex(
             self, settings.patterns_cached_max, settings.groups_remembered_max, monotonic
         )
@@ -402,7 +400,7 @@ class ReadyQueue:
                 self._hold(lock, job_id, since)
         for (lane,) in in_slices(self._execute(SQL["queued_lanes"])):
             self._open_lane(lane)
-        every = in_slices(self._execute(SQL["queued_in_lane"], (self.all_hosts.lane,)).fetchall())
+        every = in_slices(self._execute(SQL["queued_in_lane"], (EVERY_LANE,)).fetchall())
         found = [self.job(job_id) for job_id, _ in every]
         self.all_hosts.load([job for job in found if job is not None])
         self._known = True
@@ -422,7 +420,7 @@ class ReadyQueue:
             self._known = False
 
     def forget(self) -> None:
-        """Drop cached lanes and locks; waiters are checked again anyway."""
+        """Drop cached lanes and locks; all waiters are checked again in any case."""
         self.news.jobs = []
         self._next.forget()
         self._known = False
@@ -482,10 +480,6 @@ class ReadyQueue:
     def workers_with_own_jobs(self) -> frozenset[str]:
         """Return the workers that have queued jobs bound to them."""
         return self._bound_workers
-
-    def due_on_all_hosts(self, now: str) -> list[Job]:
-        """Return the broadcast schedules that are due and not paused, oldest first."""
-        return self.all_hosts.due(now)
 
     def drop(self, job_id: int) -> None:
         """Update the caches for a deleted job."""
@@ -562,13 +556,13 @@ class ReadyQueue:
 
     def is_paused(self, name: str) -> bool:
         """Return whether a name is paused."""
-        return self._records.pause_of(name) is not None
+        return self.pause_of(name) is not None
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take; see ``store.base.Unit``."""
         names, priority = request.names, request.priority
         if not request.mocked and not self._special and not self._locked and not self._bound:
-            if priority is None and names.single is not None and not self._records.pauses():
+            if priority is None and names.single is not None and not self.pauses():
                 return self._first(names.single, now)  # most takes
             return self._first_due(request, OPEN_LANE, now)
         firsts = [self._first_due(request, lane, now) for lane in self._lanes(request)]
@@ -603,7 +597,7 @@ class ReadyQueue:
 
     def _first_due(self, request: TakeRequest, lane: str, now: str) -> Job | None:
         names, priority = request.names, request.priority
-        paused = bool(self._records.pauses()) and not parse_lane(lane).now
+        paused = bool(self.pauses()) and not parse_lane(lane).now
         if paused and names.single is not None and self.is_paused(names.single):
             return None
         priorities = PRIORITIES if priority is None else (priority,)
@@ -650,7 +644,7 @@ class ReadyQueue:
         names = request.names
         if not self.patterns.is_wide(names, lane):
             return self.patterns.first_due(names, lane, now, priorities, request.by, names.parts)
-        paused = bool(self._records.pauses()) and not lane.startswith("now")
+        paused = bool(self.pauses()) and not lane.startswith("now")
         due = (
             self._first_with_slot(self._due(names, one, now, priorities, paused))
             for one in self._locked[lane]
@@ -754,14 +748,6 @@ class ReadyQueue:
             self._lanes_of_lock.pop(lock, None)
         if not self._locked.get(found_in(lane)):
             self._locked.pop(found_in(lane), None)
-
-    def pauses(self) -> Sequence[PauseRow]:
-        """Return all pauses."""
-        return self._records.pauses()
-
-    def pause_of(self, name: str) -> PauseRow | None:
-        """Return a pause that covers a name."""
-        return self._records.pause_of(name)
 
     def combines(self, lane: str) -> bool:
         """Return whether a lane stands for all lanes that differ from it only in the lock's name."""

@@ -119,7 +119,7 @@ class _NewestFirst:
     """Total bytes of the rows examined so far, by pattern."""
 
     def is_over(self, rule: tuple[str, int] | None, size: int) -> bool:
-        """Add a row's size; return whether this row and all older ones exceed the limit of the pattern."""
+        """Add a row's size; return whether this row and all older rows exceed the limit of the pattern."""
         if rule is None:
             return False
         pattern, most = rule
@@ -198,7 +198,7 @@ class Records:
         self._execute(self._sql["insert_run"], (*run.begin_columns, *run_input))
 
     def add_ended_run(self, run: RunRow, run_input: RunGiven) -> None:
-        """Insert a finished run that is kept for a while."""
+        """Insert an ended run that is kept for a time of its own."""
         self._execute(self._sql["insert_ended_run"], (*run.begin_columns, *run_input, *run.end_columns))
 
     def kept_of_job(self, job_id: int) -> RunRow | None:

@@ -18,8 +18,8 @@ from bedrockjobs.base.priority import STEPS_BETWEEN_RESTS, rest
 CLOCK = SystemClock()
 """The clock of deadlines."""
 
-_WORDS_MAX = 500
-"""Maximum number of characters of an error message of SQLite, which may quote a name as long as the query."""
+WORDS_MAX = 500
+"""Maximum number of characters of a database's error message, which may quote a name as long as the query."""
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
@@ -101,11 +101,16 @@ def is_damage(error: Exception) -> bool:
     return name == "SQLITE_NOTADB" or (name.startswith("SQLITE_CORRUPT") and name != "SQLITE_CORRUPT_VTAB")
 
 
+def in_one_line(message: str) -> str:
+    """Return the error message of a database in one line, cut after ``WORDS_MAX`` characters."""
+    text = " ".join(message.split())
+    return text if len(text) <= WORDS_MAX else f"{text[:WORDS_MAX]}…"
+
+
 def refusal(error: Exception) -> CommandError:
     """Return the error reply for a failed statement."""
     name = getattr(error, "sqlite_errorname", "")
-    text = " ".join(str(error).split())
-    text = text if len(text) <= _WORDS_MAX else f"{text[:_WORDS_MAX]}…"
+    text = in_one_line(str(error))
     if name == "SQLITE_INTERRUPT":
         return TimedOut("Timeout", "query: it took too long")
     if is_damage(error) or name.startswith(_ABOUT_THE_DISK):

@@ -43,6 +43,7 @@ class SQLiteEngine:
 
     shared = False
     """Always False: a file is served by one server."""
+    fault = staticmethod(fault_of)
 
     def __init__(
         self, path: Path | str, settings: Settings, clock: Clock | None = None, *, wait_s: float | None = None
@@ -226,10 +227,6 @@ class SQLiteEngine:
         if self._db.in_transaction:
             self._execute("ROLLBACK")
         self.unit.forget()
-
-    def fault(self, error: Exception) -> StoreError | None:
-        """Translate an error of SQLite."""
-        return fault_of(error)
 
     def close(self) -> None:
         """Close the file and roll back an open unit."""

@@ -30,7 +30,6 @@ from bedrockjobs.store.base import (
     StoreError,
     StoreFull,
 )
-from bedrockjobs.store.flags import CachedFlags
 from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.records import Records
@@ -75,6 +74,68 @@ class RowCache:
     def undo(self, mark: None) -> None:
         """Drop all rows, since some of them may have been rolled back."""
         self.forget()
+
+
+# Facts about the whole database, each read once and used very often.
+
+
+class CachedFlags:
+    """Whether any job has children, when the next job expires, and the crash list."""
+
+    def __init__(self, execute: Callable[..., Any]) -> None:
+        self._execute = execute
+        self.any_family: bool | None = None
+        """Whether any job may have children; None if unknown."""
+        self._expiry: str | None = None
+        self._expiry_known = False
+        self._crash_patterns: tuple[str, ...] | None = None
+
+    def families(self) -> bool:
+        """Return whether any job may have children; most databases have none."""
+        if self.any_family is None:
+            self.any_family = self._execute(SQL["has_families"]).fetchone() is not None
+        return self.any_family
+
+    def set_family(self) -> None:
+        """Record that a job with a parent was inserted."""
+        self.any_family = True
+
+    def next_expiry(self) -> str | None:
+        """Return a lower bound for the next expiry, or None if no job expires."""
+        if not self._expiry_known:
+            self._expiry = self._execute(SQL["next_expiry"]).fetchone()[0]
+            self._expiry_known = True
+        return self._expiry
+
+    def add_expiry(self, timestamp: str) -> None:
+        """Record the expiry of a written job, if it is earlier than the next expiry."""
+        if self._expiry_known and (self._expiry is None or timestamp < self._expiry):
+            self._expiry = timestamp
+
+    def drop_expiry(self) -> None:
+        """Drop the cached next expiry, so that it is read again when it is needed."""
+        self._expiry_known = False
+
+    def crash_patterns(self) -> tuple[str, ...]:
+        """Return the GLOB patterns of CrashBedrockJob."""
+        if self._crash_patterns is None:
+            found = self._execute(SQL["get_meta"], ("crashPatterns",)).fetchone()
+            self._crash_patterns = tuple(json.loads(found[0])) if found else ()
+        return self._crash_patterns
+
+    # --- InMemory: see store.base ------------------------------------------------------------------------
+
+    def mark(self) -> None:
+        """Return None: ``undo`` drops the flags, which are cheap to read again."""
+
+    def undo(self, mark: None) -> None:
+        """Drop all flags."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop all flags."""
+        self.any_family = self._crash_patterns = None
+        self._expiry_known = False
 
 
 # Writes of plain jobs (see ``is_plain``: without special attributes) are deferred and executed in sets. One
@@ -249,7 +310,7 @@ class SQLiteUnit:
         self.became_ready, self.must_wake_all = self.ready.became_ready, self.ready.must_wake_all
         self.news = self.ready.news
         self.workers_with_own_jobs = self.ready.workers_with_own_jobs
-        self.due_on_all_hosts, self.lock_held = self.ready.due_on_all_hosts, self.ready.lock_held
+        self.due_on_all_hosts, self.lock_held = self.ready.all_hosts.due, self.ready.lock_held
         self.crash_patterns, self.next_expiry = self._facts.crash_patterns, self._facts.next_expiry
         self._stored: Job | None = None
         """The row read or written last, as it is in the open transaction."""

@@ -1,7 +1,7 @@
 """Copy whole queues: backups, restores, copies before a migration, and moves to another engine.
 
-Each copy is written to a temporary file or within one transaction, then checked, and only then put in place.
-If anything fails before that, source and target stay as they were.
+Each copy is written to a temporary file or within one transaction, then checked, and then put in place. If
+anything fails before the copy is in place, source and target stay unchanged.
 """
 
 from __future__ import annotations

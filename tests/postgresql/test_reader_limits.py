@@ -21,13 +21,13 @@ from bedrockjobs.store.postgresql.read_connection import (
     ANSWER_S,
     AWAY_S,
     CANCEL_S,
-    WORDS_MAX,
     Connection,
     ReadConnection,
 )
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from bedrockjobs.store.postgresql.statements import VIEWS, View
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
+from bedrockjobs.store.sandbox import WORDS_MAX
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import DEADLINE_S

@@ -59,20 +59,16 @@ class ConnectChecks:
     def __init__(self, terms: SessionRequirements) -> None:
         """Check against the requirements ``terms``."""
         self._terms = terms
-        self._seen: Timeline | None = None
-
-    @property
-    def seen(self) -> Timeline | None:
-        """Return the timeline of the last connection that passed."""
-        return self._seen
+        self.seen: Timeline | None = None
+        """The timeline of the last connection that passed ``check_connection``."""
 
     def check_reader(self, session: DatabaseSession) -> None:
         """Check a new connection that only reads: its server must be the one that is written to.
 
         Raises StoreAway, for example for an old primary that still runs.
         """
-        assert self._seen is not None
-        check = TransactionCheck((SQL["where"], ()), partial(_is_still, self._seen))
+        assert self.seen is not None
+        check = TransactionCheck((SQL["where"], ()), partial(_is_still, self.seen))
         check.judge(session.run_statements([check.statement])[0])
         if session.pooled:
             session.guards.append(check)
@@ -88,14 +84,14 @@ class ConnectChecks:
         if read_only:
             raise ReadOnlyDatabase("the database is read-only: it is a standby, or was set to read-only")
         place = Timeline(system, timeline)
-        if self._seen is not None and place.system != self._seen.system:
+        if self.seen is not None and place.system != self.seen.system:
             raise UnfitDatabase(
                 "a different database answers than before; restart the server if this is intended"
             )
-        if self._seen is not None and place.timeline < self._seen.timeline:
+        if self.seen is not None and place.timeline < self.seen.timeline:
             raise UnfitDatabase(
                 f"an old primary answers: its timeline is {place.timeline}, but another had"
-                f" {self._seen.timeline}; it must not be written"
+                f" {self.seen.timeline}; it must not be written"
             )
         self._demand(session, fsync, commits, sees_standbys=sees_standbys)
         if session.pooled:
@@ -106,7 +102,7 @@ class ConnectChecks:
                 session.run_statements([(SQL["standby"], ())])[0]
             )  # first: a commit would wait for it
         _record_timeline(session, place)
-        self._seen = place
+        self.seen = place
 
     def _demand(self, session: DatabaseSession, fsync: str, commits: str, *, sees_standbys: bool) -> None:
         """Enforce the required durability: set ``synchronous_commit``, or raise UnfitDatabase."""
@@ -149,7 +145,7 @@ def _record_timeline(session: DatabaseSession, place: Timeline) -> None:
 
 
 def _is_new(place: Timeline, known: Row) -> bool:
-    """Return whether the timeline is new, so that IDs may be missing; raises UnfitDatabase for an old one."""
+    """Return whether the timeline is new, so IDs may be missing; raises UnfitDatabase for an older one."""
     system, timeline = known
     if str(place.system) == system and place.timeline < timeline:
         raise UnfitDatabase(
@@ -178,7 +174,7 @@ class StartFault(NamedTuple):
     sentence: str
     status: int
     passes: bool = False
-    """Whether the fault may pass by itself: a starting server then waits, as a running one does."""
+    """Whether the fault may pass by itself: a server that starts then waits, as a running server does."""
 
 
 _LET_IN = (

@@ -42,6 +42,7 @@ class PostgreSQLEngine:
     shared = True
     waits_for_disk = True
     lost_commit: StoreError | None = None
+    fault = staticmethod(fault_of)
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class PostgreSQLEngine:
                 self.unit.remembered.forget()  # a promoted standby may lack the last units
                 self.session.connect_again()
                 self._arrival.check_connection(self.session)
-                self._date.check_after_reconnect(self.session)
+                self._date.follow(self._value("clock") or "")
                 self._check_salt()
             except BaseException:
                 self.session.close()
@@ -224,10 +225,6 @@ class PostgreSQLEngine:
         with suppress(StoreError):  # a lost connection has undone it
             if self.session.is_open and self.session.in_transaction:
                 self.session.script(SQL["rollback"])
-
-    def fault(self, error: Exception) -> StoreError | None:
-        """Translate an exception of psycopg; return None for any other exception."""
-        return fault_of(error)
 
     def free_reserve(self) -> None:
         """Do nothing: PostgreSQL manages its own disk."""

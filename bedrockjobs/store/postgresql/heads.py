@@ -66,7 +66,7 @@ _NONE: LowWaterMark = ("",) * len(PRIORITIES)
 
 
 class LowWaterMarks(NamedTuple):
-    """The low-water marks by name; those of the whole queue have the key ``ANY``."""
+    """The low-water marks by name; the marks of the whole queue have the key ``ANY``."""
 
     known: dict[str, LowWaterMark]
     load: dict[str, str]
@@ -299,7 +299,7 @@ class MatchingHeads:
         of_pause[place] = min(head, of_pause.get(place, head))
 
     def _return(self, pauses: Sequence[PauseRow]) -> None:
-        """Put back heads whose pause has ended, ``ASIDE_AT_ONCE`` of them; raises StillSearching if more."""
+        """Put back heads whose pause has ended; raises StillSearching if over ``ASIDE_AT_ONCE`` wait."""
         if self._aside:
             patterns = {pause.pattern for pause in pauses}
             for ended in [pattern for pattern in self._aside if pattern not in patterns]:

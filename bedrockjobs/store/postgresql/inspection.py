@@ -124,7 +124,7 @@ _RELATIONS = """
 
 
 def tables_of(session: DatabaseSession, schema: str) -> Tables:
-    """Compare the relations of a schema with those of a new one."""
+    """Compare the tables and indexes of a schema with ``schema.postgresql.sql``."""
     relations = session.run_statements([(_RELATIONS, (schema,))])[0]
     names = {name for name, *_ in relations}
     wanted = _wanted()

@@ -14,7 +14,7 @@ from bedrockjobs.store.postgresql.transaction import Transaction, UnitRows, orde
 from bedrockjobs.store.ready_queue import LockHistory
 
 LockKind = Literal["control", "events", "key", "limits", "lock", "name", "schema", "watch"]
-"""``control``: pauses, drains and the crash list. ``events``: their numbers. ``key``: an idempotency key.
+"""``control``: pauses, drains and the crash list. ``events``: numbers of events. ``key``: an idempotency key.
 ``limits``: takes of names with concurrency limits. ``lock``: the lock of a job. ``name``: a name of unique
 jobs. ``schema``: the tables themselves. ``watch``: maintenance."""
 
@@ -131,7 +131,7 @@ def _lock_of(job: Job | None) -> str:
 
 
 DRAWN_MAX = 1_000
-"""Maximum number of IDs drawn by one statement in addition to the planned ones, which takes milliseconds."""
+"""Maximum number of IDs that one statement draws if a unit needs more than planned; it takes milliseconds."""
 
 
 class IDAllocator:

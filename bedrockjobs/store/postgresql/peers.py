@@ -104,11 +104,6 @@ class SharedTestClock:
             raise SchemaError(_words(date, servers))
         self._go_to(date)
 
-    def check_after_reconnect(self, session: DatabaseSession) -> None:
-        """Follow the test clock after a reconnect; raises UnfitDatabase as ``follow`` does."""
-        ((date,),) = session.run_statements([(SQL["clock"], ())])[0]
-        self.follow(date)
-
     def follow(self, date: str) -> None:
         """Move to the time ``date`` of the database, which is empty if the database has no test clock.
 

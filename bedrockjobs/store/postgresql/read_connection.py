@@ -21,6 +21,7 @@ from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, Unavailabl
 from bedrockjobs.store.base import PendingReads
 from bedrockjobs.store.postgresql.peers import PEER_SQL
 from bedrockjobs.store.postgresql.session import Row, adapt, answered_within
+from bedrockjobs.store.sandbox import in_one_line
 
 ANSWER_S = 2.0
 """Seconds in addition to a read's own timeout in which PostgreSQL has to report the end of the read."""
@@ -31,8 +32,6 @@ AWAY_S = 0.5
 CANCEL_S = 1.0
 """Maximum seconds for sending a cancel request; PostgreSQL also ends the read by the read's own timeout."""
 
-WORDS_MAX = 500
-"""Maximum length of an error message from PostgreSQL, which may quote a name as long as the whole query."""
 
 Connection = psycopg.AsyncConnection[Row]
 _T = TypeVar("_T")
@@ -104,15 +103,11 @@ class ReadConnection:
 
         The read is tried again once if the connection turns out to be broken. Raises TooMany if too many
         reads wait, unless ``again``; TimedOut if the read takes too long; Unavailable without a connection;
-        and what ``act`` raises. If the caller is cancelled, the read still runs to its end, so that the
-        limits keep counting it.
+        and what ``act`` raises.
         """
         if self._refusal is not None:
             raise self._refusal
-        self._reads.begin(again=again)
-        read = asyncio.ensure_future(self._in_turn(act))
-        read.add_done_callback(_retrieve_exception)
-        return await asyncio.shield(read)
+        return await self._reads.run(lambda: self._in_turn(act), again=again)
 
     async def _in_turn(self, act: Callable[[Connection], Awaitable[_T]]) -> _T:
         try:
@@ -131,8 +126,6 @@ class ReadConnection:
             if self._connection is None or self._connection.closed:
                 raise away(error) from error
             raise
-        finally:
-            self._reads.end()
 
     async def _done(self, act: Callable[[Connection], Awaitable[_T]]) -> _T:
         connection = await self._connected()
@@ -185,16 +178,9 @@ class ReadConnection:
         return {**named, "client_encoding": "UTF8", "connect_timeout": PG_CONNECT_S_MAX, "options": options}
 
 
-def _retrieve_exception(read: asyncio.Future[Any]) -> None:
-    """Retrieve the exception of a read: asyncio logs it otherwise if the caller was cancelled."""
-    if not read.cancelled():
-        read.exception()
-
-
 def words_of(error: psycopg.Error) -> str:
     """Return the message of a PostgreSQL error in one line, without the query text."""
-    text = " ".join((error.diag.message_primary or str(error)).split())
-    return text if len(text) <= WORDS_MAX else f"{text[:WORDS_MAX]}…"
+    return in_one_line(error.diag.message_primary or str(error))
 
 
 def away(error: psycopg.Error) -> Unavailable:

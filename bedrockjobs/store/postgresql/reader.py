@@ -32,6 +32,7 @@ from bedrockjobs.store.postgresql.read_connection import (
     words_of,
 )
 from bedrockjobs.store.postgresql.session import Row
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import VIEWS, View
 from bedrockjobs.store.query_process import rendered
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
@@ -42,7 +43,7 @@ from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 ROLE = "bedrockjobs_query"
 """Name of the role; roles are shared by all databases of a cluster."""
 
-_LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
+
 _IS_THERE = "SELECT true FROM pg_catalog.pg_roles WHERE rolname = $1"
 _LACKS = """
     SELECT NOT has_schema_privilege($1::name, $2::text, 'USAGE') OR EXISTS (
@@ -60,7 +61,8 @@ async def prepare(connection: Connection, schema: str) -> None:
     async with connection.transaction():
         await connection.execute("SET TRANSACTION READ WRITE")
         salt = await (await connection.execute("SELECT value FROM meta WHERE key = $1", (SALT,))).fetchone()
-        await connection.execute(_LOCK, (AdvisoryKeys(schema, salt[0] if salt else "").key_of("schema"),))
+        key = AdvisoryKeys(schema, salt[0] if salt else "").key_of("schema")
+        await connection.execute(SQL["lock_alone"], (key,))
         if not await _one(connection, _IS_THERE, ROLE):
             await connection.execute(f"CREATE ROLE {ROLE} NOLOGIN")
         if not await _may_be_set(connection):

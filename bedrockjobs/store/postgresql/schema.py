@@ -18,6 +18,7 @@ from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.store.base import StoreBroken, StoreError
 from bedrockjobs.store.postgresql.locks import SALT, AdvisoryKeys
 from bedrockjobs.store.postgresql.session import DatabaseSession
+from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.schema import SchemaError, error_in
 from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
@@ -75,7 +76,7 @@ FOREIGN = {"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"}
 """Parts of ``version()`` that reveal another database."""
 
 _NO_SCHEMA = "SELECT to_regnamespace($1) IS NULL"
-_LOCK = "SELECT pg_advisory_xact_lock($1::bigint)"
+
 _REFRESH = "SELECT FROM pg_namespace LIMIT 0"
 """Opens a catalog, so that the session drops outdated caches. Waiting for an advisory lock does not do so,
 and the session would not find tables that another server has created meanwhile."""
@@ -192,7 +193,7 @@ def ensure(session: DatabaseSession, schema: str) -> None:
     Raises SchemaError if live servers do not support the new version.
     """
     keys = keys_of(session, schema)
-    session.run_statements([(_LOCK, (keys.key_of("schema"),)), (_REFRESH, ())])
+    session.run_statements([(SQL["lock_alone"], (keys.key_of("schema"),)), (_REFRESH, ())])
     if exists(session):
         _bring_up(session, keys)
     else:
@@ -210,7 +211,7 @@ def _bring_up(session: DatabaseSession, keys: AdvisoryKeys) -> None:
     steps = [step for step in STEPS if step.version > version]
     if not steps:
         return
-    session.run_statements([(_LOCK, (keys.key_of("control"),))])
+    session.run_statements([(SQL["lock_alone"], (keys.key_of("control"),))])
     needs = max(step.needs for step in steps)
     old = [name for (name,) in session.run_statements([(_OLD, (needs, SERVER_GONE_S))])[0]]
     if old:

@@ -334,8 +334,8 @@ class StatementPipeline:
     def exchange(self, statements: Iterable[Statement]) -> PQGen[list[StatementResult]]:
         """Send statements and return their results; raises StatementError for the first one that failed.
 
-        This is a psycopg generator: it yields whether it waits to read or to write, and is sent which of both
-        is possible.
+        This is a psycopg generator: it yields whether it waits to read or to write, and receives which of the
+        two is possible.
         """
         encoded_statements = [(sql, [*map(encoded, parameters)]) for sql, parameters in statements]
         pgconn = self._pgconn

@@ -143,7 +143,7 @@ class CandidateQuery(NamedTuple):
     ) -> Statement:
         """Return the statement for jobs with locks, which ``statement`` does not find.
 
-        ``tried`` is the number of times that the limits of this statement were too low; they grow with it.
+        ``tried``: number of times that the limits of this statement were too low; the limits grow with it.
         """
         parameters = self._arguments(now, known, locks=True)
         passed = max(PASSED_MAX, tried) * JOBS_FURTHER**tried
@@ -265,6 +265,8 @@ class CachedBounds:
         """Low-water marks of the names that takes request without patterns, and of the whole queue."""
         self._heads = HeadIndex(monotonic, whole=whole)
         """Cached heads of the patterns that takes request."""
+        self.admit, self.undone = self._heads.admit, self._heads.undone
+        self.search, self.search_in_s = self._heads.search, self._heads.search_in_s
         self.lanes = True
         """Whether any job was queued outside of the open lane when the open unit began, or since."""
         self.locks = False
@@ -354,19 +356,11 @@ class CachedBounds:
         """Store the rows of the statements from ``end``, after the commit."""
         self._read_heads(iter(results))
 
-    def undone(self) -> None:
-        """Drop what was read together with writes that are rolled back."""
-        self._heads.undone()
-
     # --- patterns ----------------------------------------------------------------------------------------
 
     def heads_for(self, query: CandidateQuery) -> HeadsOfNames | None:
         """Return the heads for a query, or None if it has names or its heads are not all cached."""
         return None if query.patterns is None else self._heads.heads_of(key_of(query.sort, query.patterns))
-
-    def admit(self, key: HeadKey, by: str) -> bool:
-        """Return what ``HeadIndex.admit`` does; raises StillSearching."""
-        return self._heads.admit(key, by)
 
     def next_due(
         self, heads: HeadsOfNames, after: Head, now: str, priority: int | None, limit: int
@@ -387,14 +381,6 @@ class CachedBounds:
         found = self._heads.find(key, by, wanted._replace(pause_of=self._pause_of), seen, read)
         self._used += [part for part in found[0].parts if part not in self._used]
         return found
-
-    def search(self, wanted: Collection[Names], read: Read) -> Sequence[Names]:
-        """Continue a scan; see ``store.base.Unit``."""
-        return self._heads.search(wanted, read)
-
-    def search_in_s(self) -> float:
-        """Return the seconds until ``search`` may continue."""
-        return self._heads.search_in_s()
 
 
 # Speculative prefetch: for a pattern with cached heads, the first round trip of a unit queries the names of

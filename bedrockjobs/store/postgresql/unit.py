@@ -106,7 +106,7 @@ class OpeningRound:
         self._lanes = remembered.lanes
         """Whether to read all lanes: whether the last unit saw queued jobs outside of the open lane."""
         self.claimed = now[:SECONDS] if may_claim(looks) else ""
-        """The timestamp at which plain jobs are marked as taken; empty if they are only locked."""
+        """The timestamp at which found plain jobs are marked as taken; empty if all jobs are only locked."""
         claimed = "" if self._lanes else self.claimed
         for query in looks:
             heads = remembered.heads_for(query)
@@ -249,7 +249,7 @@ class AllHosts:
     def __init__(
         self, transaction: Transaction, query: Callable[..., list[Job]], is_paused: Callable[[str], bool]
     ) -> None:
-        """Read with ``transaction``, or by ``query`` if they must be locked."""
+        """Read with ``transaction``; ``query`` reads and locks schedules."""
         self._transaction = transaction
         self._look = query
         self._schedules = AllHostsSchedules(is_paused)
