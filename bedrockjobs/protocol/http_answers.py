@@ -88,14 +88,13 @@ RETRY_AFTER_S = 1
 _COME_AGAIN = (429, 503)
 
 
-UNAUTHENTICATED = 401
 CHALLENGE = 'Bearer realm="bedrockjobs"'
 """``WWW-Authenticate`` of a 401."""
 
 
 def status_of(error: CommandError) -> int:
     """Return the HTTP status of an error."""
-    return UNAUTHENTICATED if isinstance(error, Unauthenticated) else HTTP_STATUS[error.code]
+    return 401 if isinstance(error, Unauthenticated) else HTTP_STATUS[error.code]
 
 
 def text_response(body: str | bytes, media: str, status: int = 200) -> web.Response:
@@ -111,7 +110,7 @@ def problem(error: CommandError, status: int | None = None) -> web.Response:
     refused = text_response(problem_text(error, status), PROBLEM, status)
     if status in _COME_AGAIN:
         refused.headers["Retry-After"] = str(RETRY_AFTER_S)
-    if status == UNAUTHENTICATED:
+    if status == 401:
         refused.headers["WWW-Authenticate"] = CHALLENGE
     if isinstance(error, TooManyWrong):
         refused.force_close()
@@ -159,7 +158,7 @@ def _head(date: str, status: int, media: str, closes: bool) -> bytes:
     ]
     if status in _COME_AGAIN:
         lines.append(f"Retry-After: {RETRY_AFTER_S}")
-    if status == UNAUTHENTICATED:
+    if status == 401:
         lines.append(f"WWW-Authenticate: {CHALLENGE}")
     if closes:
         lines.append("Connection: close")

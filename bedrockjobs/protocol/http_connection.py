@@ -334,9 +334,6 @@ log = logging.getLogger(__name__)
 AHEAD_BYTES_MAX = 64 * 1024
 """Maximum bytes buffered for later requests; if there are more, the socket is not read."""
 
-NO_KEEPALIVE_TIMER_S = 1e8
-"""Disables aiohttp's idle timeout, which does not see plain requests; ``idle_http_s`` replaces it."""
-
 
 class AiohttpProtocol(web.RequestHandler):
     """aiohttp's protocol object, with our error replies to malformed bytes."""

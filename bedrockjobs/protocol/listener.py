@@ -22,7 +22,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.protocol.connection import RawConnection, TLSSniffer
 from bedrockjobs.protocol.connections import LOOPBACK, Connections, FairQueue
 from bedrockjobs.protocol.http import HTTPFront
-from bedrockjobs.protocol.http_connection import NO_KEEPALIVE_TIMER_S, AiohttpProtocol, HTTPConnection
+from bedrockjobs.protocol.http_connection import AiohttpProtocol, HTTPConnection
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +259,7 @@ class Listener:
         limit = self._settings.head_bytes_max
         options: dict[str, Any] = {
             "access_log": None,
-            "keepalive_timeout": NO_KEEPALIVE_TIMER_S,
+            "keepalive_timeout": 1e8,  # aiohttp does not see plain requests; ``idle_http_s`` replaces it
             "lingering_time": 1.0,  # how long a client may continue to send a refused body
             "auto_decompress": False,
             "max_headers": self._settings.headers_max,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from os import EX_CONFIG, EX_UNAVAILABLE
 from typing import NamedTuple
 
 from bedrockjobs.base.config import TIMELINE_STEP
@@ -164,33 +165,30 @@ def _has_standby(rows: list[Row]) -> None:
         raise StandbyAway("no synchronous standby is connected, which durability replicated needs")
 
 
-UNAVAILABLE, CONFIG = 69, 78
-"""Exit statuses: the first for problems that may pass, the second for those that a person has to fix."""
-
-
 class StartFault(NamedTuple):
     """Why a server cannot start, and its exit status."""
 
     sentence: str
     status: int
+    """``EX_UNAVAILABLE`` for problems that may pass, ``EX_CONFIG`` for problems that a person has to fix."""
     passes: bool = False
     """Whether the fault may pass by itself: a server that starts then waits, as a running server does."""
 
 
 _LET_IN = (
-    ("too many clients", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
-    ("remaining connection slots", "Raise max_connections, or let fewer servers connect.", UNAVAILABLE),
-    ("too many connections", "Raise the connection limit of the role or the database.", UNAVAILABLE),
-    ("password authentication failed", "Check user and password.", CONFIG),
-    ("no password supplied", "Give a password in the URL, in PGPASSWORD or in a password file.", CONFIG),
-    ("pg_hba.conf", "Ask an administrator to allow this host, user and database in pg_hba.conf.", CONFIG),
-    ("does not support SSL", "Check sslmode in the URL.", CONFIG),
-    ("certificate", "Check sslmode and the certificates in the URL.", CONFIG),
-    ('role "', "Create the role, or name another user in the URL.", CONFIG),
-    ('database "', "Create it with CREATE DATABASE, or name another one in the URL.", CONFIG),
-    ("session is read-only", "Only standbys answered: name the primary in the URL too.", UNAVAILABLE),
-    ("starting up", "Try again in a moment.", UNAVAILABLE),
-    ("shutting down", "Try again in a moment.", UNAVAILABLE),
+    ("too many clients", "Raise max_connections, or let fewer servers connect.", EX_UNAVAILABLE),
+    ("remaining connection slots", "Raise max_connections, or let fewer servers connect.", EX_UNAVAILABLE),
+    ("too many connections", "Raise the connection limit of the role or the database.", EX_UNAVAILABLE),
+    ("password authentication failed", "Check user and password.", EX_CONFIG),
+    ("no password supplied", "Give a password in the URL, in PGPASSWORD or in a password file.", EX_CONFIG),
+    ("pg_hba.conf", "Ask an administrator to allow this host, user and database in pg_hba.conf.", EX_CONFIG),
+    ("does not support SSL", "Check sslmode in the URL.", EX_CONFIG),
+    ("certificate", "Check sslmode and the certificates in the URL.", EX_CONFIG),
+    ('role "', "Create the role, or name another user in the URL.", EX_CONFIG),
+    ('database "', "Create it with CREATE DATABASE, or name another one in the URL.", EX_CONFIG),
+    ("session is read-only", "Only standbys answered: name the primary in the URL too.", EX_UNAVAILABLE),
+    ("starting up", "Try again in a moment.", EX_UNAVAILABLE),
+    ("shutting down", "Try again in a moment.", EX_UNAVAILABLE),
 )
 """Parts of the messages of connection errors, with advice and exit status. Such errors have no SQLSTATE, and
 their language depends on the database; an error with none of these parts is passed on unchanged."""
@@ -199,10 +197,10 @@ _STATES = (
     (
         "(42501)",
         "The role lacks rights: GRANT CREATE ON DATABASE, or let the owner create the schema.",
-        CONFIG,
+        EX_CONFIG,
     ),
-    ("(57014)", "A statement took too long: find the session that locks the tables.", UNAVAILABLE),
-    ("(55P03)", "The tables are locked by another session: see pg_locks.", UNAVAILABLE),
+    ("(57014)", "A statement took too long: find the session that locks the tables.", EX_UNAVAILABLE),
+    ("(55P03)", "The tables are locked by another session: see pg_locks.", EX_UNAVAILABLE),
 )
 
 
@@ -210,23 +208,25 @@ def start_fault(error: StoreError | SchemaError) -> StartFault:
     """Return the message and exit status for an error at the start of a server."""
     text = str(error).strip()
     if isinstance(error, SchemaError):
-        return StartFault(f"database: {text}", CONFIG)
+        return StartFault(f"database: {text}", EX_CONFIG)
     if isinstance(error, BadURL):
         return StartFault(
             f"database: the URL cannot be read: {text}. Expected postgresql://user@host:port/database.",
-            CONFIG,
+            EX_CONFIG,
         )
     if isinstance(error, ReadOnlyDatabase):
-        return StartFault(f"database: {text}.", UNAVAILABLE, passes=True)
+        return StartFault(f"database: {text}.", EX_UNAVAILABLE, passes=True)
     if isinstance(error, UnfitDatabase):
-        return StartFault(f"database: {text}.", CONFIG)
+        return StartFault(f"database: {text}.", EX_CONFIG)
     if isinstance(error, StoreFull):
-        return StartFault(f"database: its disk is full: {text}. Free space there.", UNAVAILABLE, passes=True)
+        return StartFault(
+            f"database: its disk is full: {text}. Free space there.", EX_UNAVAILABLE, passes=True
+        )
     known = _LET_IN if isinstance(error, StoreAway) else _STATES
     for part, advice, status in known:
         if part in text:
-            return StartFault(f"database: {text} {advice}", status, passes=status == UNAVAILABLE)
+            return StartFault(f"database: {text} {advice}", status, passes=status == EX_UNAVAILABLE)
     if isinstance(error, StoreAway):
         advice = "Check host and port, and whether it runs."
-        return StartFault(f"database: {text} {advice}", UNAVAILABLE, passes=True)
-    return StartFault(f"database: {text}", UNAVAILABLE)
+        return StartFault(f"database: {text} {advice}", EX_UNAVAILABLE, passes=True)
+    return StartFault(f"database: {text}", EX_UNAVAILABLE)
