@@ -27,7 +27,7 @@ LIMIT_FIELDS = (
     ("queued", "Queued", QUEUED_LIMIT_MAX),
     ("perSecond", "Created a second", PER_SECOND_MAX),
 )
-"""The fields of a limit: name, label, and the maximum, 0 for a field that is no number."""
+"""The fields of a limit: name, label, and the maximum number, or 0 for a field of text."""
 
 
 async def limits(site: Site, request: web.Request) -> web.StreamResponse:
@@ -61,9 +61,6 @@ TOKEN_ROWS = 100
 AUDIT_ROWS = 50
 """Maximum changes on a page."""
 
-AUDIT_VALUE_CHARS = 200
-"""Maximum characters shown of a parameter: enough for a reason, and for the beginning of a long list."""
-
 
 async def access(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the tokens and the audit."""
@@ -83,12 +80,12 @@ async def access(site: Site, request: web.Request) -> web.StreamResponse:
         entries=[{**entry, "changes": _changes(entry)} for entry in entries[:AUDIT_ROWS]],
         following=entries[AUDIT_ROWS - 1]["seq"] if len(entries) > AUDIT_ROWS else None,
         filters=filters,
-        value_chars=AUDIT_VALUE_CHARS,
+        value_chars=200,  # enough for a reason, and for the beginning of a long list
     )
 
 
 def _changes(entry: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return what an audited change of a schedule changed: key, value before and value after."""
+    """Return the changed keys of an audited change of a schedule, each with the value before and after."""
     before, after = entry["before"], entry["after"]
     if before is None or after is None:
         return []

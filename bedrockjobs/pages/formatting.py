@@ -87,7 +87,7 @@ attention are red or amber."""
 DURATIONS = frozenset(
     wire_name(name) for name, field in JobOptions.model_fields.items() if field.annotation == Duration | None
 )
-"""The options of jobs that are durations, which replies contain in seconds."""
+"""The options of jobs that are durations; replies have them in seconds."""
 
 NAME_STATES = ("QUEUED", "RUNNING", "RUNQUEUED", "PAUSED", "FINISHED", "FAILED", "CANCELLED")
 """The states of a job in display order."""
@@ -158,7 +158,7 @@ def hidden_options(job: Mapping[str, Any]) -> dict[str, str]:
 
 
 def counted(count: tuple[int, bool]) -> str:
-    """Return a count as text, with ``+`` if there are more: 10,000+."""
+    """Return a count (value, whether there are more) as text: 10,000+ if there are more."""
     value, more = count
     return f"{value:,}{'+' if more else ''}"
 
@@ -190,14 +190,14 @@ def quoted(value: Any) -> str:
 
 
 NAME_CHARS_WHOLE = 44
-"""Maximum characters of a name that is shown whole; a longer one loses its middle, for narrow tables."""
+"""Maximum characters of a name that is shown whole; a longer name loses its middle, for narrow tables."""
 
 NAME_END_CHARS = 12
 """How many characters at the end of a long name stay visible."""
 
 
 def breakable(name: str) -> Markup:
-    """Return a name with optional line breaks after its separators; a long one loses its middle.
+    """Return a name with optional line breaks after its separators; a long name loses its middle.
 
     It is the style sheet that cuts the name: in the page, the whole name can still be found and copied.
     """

@@ -287,13 +287,10 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 
 CHECK_BYTES_MAX = 524_288
-"""Maximum bytes of a form for ``/ui/check``; larger data are only validated by the command itself."""
-
-SCHEDULES_ROLE = "operate"
-"""The role that is needed to create and change schedules."""
+"""Maximum bytes of a form for ``/ui/check``; a larger form is only validated when its command is sent."""
 
 DATA_CHECKED_CHARS = 100_000
-"""Maximum characters of data that a form sends to ``/ui/check``."""
+"""Maximum characters of a job's data that a form sends to ``/ui/check``; longer data are left out."""
 
 
 async def new_job(site: Site, request: web.Request) -> web.StreamResponse:
@@ -379,7 +376,7 @@ async def _members(site: Site, job_id: str) -> dict[str, str]:
 
 def _check_may(site: Site, command: str, *, is_schedule: bool) -> None:
     """Raise Forbidden if the caller may not send the form's command."""
-    role, grant = SCHEDULES_ROLE if is_schedule else COMMANDS[command].role, site.caller.grant
+    role, grant = "operate" if is_schedule else COMMANDS[command].role, site.caller.grant
     if role not in grant.roles:
         what = "a schedule" if is_schedule else command
         raise Forbidden(detail=f"{what} needs the role {role}; {grant.name} has {grant.role}")

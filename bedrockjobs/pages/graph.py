@@ -14,20 +14,15 @@ from typing import NamedTuple
 from bedrockjobs.job.layers import layers
 
 GRAPH_JOBS_MAX = 200
-"""Maximum jobs of a drawn graph: the lines of a larger one cannot be followed, and a refresh is 200 KB."""
+"""Maximum jobs of a drawn graph: with more, lines cannot be followed, and a refresh exceeds 200 KB."""
 
 GRAPH_LINES_MAX = 1_000
-"""Maximum parts of lines, one for each layer that a line crosses: more would hide the boxes."""
+"""Maximum segments of all lines in a drawn graph: more would hide the boxes. A line has a segment in each
+layer that it crosses."""
 
 BOX_WIDTH, BOX_HEIGHT, LANE_HEIGHT = 184, 50, 6
 GAP_ACROSS, GAP_DOWN, MARGIN = 64, 16, 6
 """Sizes of boxes, lanes and gaps in pixels."""
-
-TALL = 600
-"""Height in pixels above which layers begin at the top: centred, the first jobs would be out of sight."""
-
-SWEEPS = 4
-"""How often layers are ordered, and aligned, from left to right and back: more passes change little."""
 
 
 class Box(NamedTuple):
@@ -69,7 +64,7 @@ class _Position(NamedTuple):
 
 
 def draw(after: Mapping[str, Collection[str]], critical: Sequence[str]) -> Drawing | None:
-    """Draw jobs, given by ref with the refs that each comes after; None if there are too many.
+    """Draw jobs, given by ref with the refs after which each comes; return None if there are too many.
 
     ``critical`` are the refs of the critical path.
     """
@@ -111,7 +106,7 @@ _Neighbours = dict[_Position, list[_Position]]
 
 
 def _neighbours(routes: list[list[_Position]]) -> tuple[_Neighbours, _Neighbours]:
-    """Return the places with which each place is connected on its left, and those on its right."""
+    """Return by place the places connected with it on its left, and the places connected on its right."""
     left: _Neighbours = {}
     right: _Neighbours = {}
     for route in routes:
@@ -124,10 +119,10 @@ def _neighbours(routes: list[list[_Position]]) -> tuple[_Neighbours, _Neighbours
 def _sweeps(
     columns: list[list[_Position]], left: _Neighbours, right: _Neighbours
 ) -> list[tuple[list[_Position], _Neighbours]]:
-    """Return the columns in the order of the passes, each with the neighbours by which it is arranged."""
+    """Return the columns in the order in which they are arranged, each with the neighbours that decide."""
     there = [(column, left) for column in columns[1:]]
     back = [(column, right) for column in columns[-2::-1]]
-    return [*there, *back] * SWEEPS
+    return [*there, *back] * 4  # more passes change little
 
 
 def _order(columns: list[list[_Position]], left: _Neighbours, right: _Neighbours) -> None:
@@ -154,7 +149,8 @@ def _aligned(columns: list[list[_Position]], left: _Neighbours, right: _Neighbou
         }
         _spread(column, middle, wanted)
     top = min(middle[place] - place.height / 2 for column in columns for place in column)
-    if max(middle.values()) - top > TALL:
+    # Above 600 pixels, layers begin at the top: centred, the first jobs would be out of sight.
+    if max(middle.values()) - top > 600:
         for column in columns:
             _spread(column, middle, dict.fromkeys(column, 0.0))
             up = middle[column[0]] - column[0].height / 2

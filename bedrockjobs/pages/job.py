@@ -1,6 +1,6 @@
 """The page of one job: state, reasons why it waits, timeline, data, children and options.
 
-The runs and events of a job are kept for a while after it is gone, and are shown then too.
+After the job is gone, its runs and events are kept for a while; the page shows these then.
 """
 
 from __future__ import annotations
@@ -26,15 +26,8 @@ from bedrockjobs.pages.runs import is_ping, tail
 from bedrockjobs.pages.site import Pages, Site
 from bedrockjobs.views.states import Children
 
-RUNS_SHOWN = 20
-"""Maximum runs that are shown: the newest ones."""
-
 CHILDREN_SHOWN = 50
 """Maximum children on a page."""
-
-LINES_SHOWN = 100
-"""Maximum output lines of the newest run that are shown: the last ones."""
-
 
 _OPTIONAL = ("attempt", "error", "exitCode", "expires", "parentJobID")
 """The optional members of a reply to QueryJob that the template uses."""
@@ -53,13 +46,11 @@ async def job(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a job."""
     job_id = ListJobs.read({"after": request.match_info["jobID"]}).after
     exists = await site.views.job_exists(job_id)
-    runs = (await site.read(ListRuns(job_id=job_id, limit=RUNS_SHOWN)))["runs"]
+    runs = (await site.read(ListRuns(job_id=job_id, limit=20)))["runs"]
     events = await site.views.find.events_of(job_id)
     explained = await _explained(site, job_id)
     after = ListJobs.read({"after": request.query.get("children") or 0}).after
-    log, log_after = (
-        await tail(site, runs[0]["runID"], LINES_SHOWN) if runs and site.shows_data else (None, 0)
-    )
+    log, log_after = await tail(site, runs[0]["runID"], 100) if runs and site.shows_data else (None, 0)
     children = await _children(site, job_id, after) if exists else Children([], {}, after, ended=True)
     relatives = await family(site, job_id) if children.jobs else None
     place = await site.views.workflow_of(job_id)
@@ -118,7 +109,7 @@ async def _children(site: Site, job_id: int, after: int) -> Children:
 
 
 async def _explained(site: Site, job_id: int) -> dict[str, Any]:
-    """Return the reply to ExplainJob; for a job that is gone, which unique key it still holds."""
+    """Return the reply to ExplainJob; for a job that is gone, only ``after end``: its unique key, as text."""
     try:
         explained: dict[str, Any] = await site.read(ExplainJob(job_id=job_id))
     except NotFound as error:
@@ -135,7 +126,7 @@ def _unique(explained: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _exit_status(shown: dict[str, Any]) -> int | None:
-    """Return the exit status of a failed job, or None if its error says it already."""
+    """Return the exit status of a failed job, or None if the job's error has it already."""
     code, error = shown.get("exitCode"), str(shown.get("error") or "")
     return None if code is None or re.search(rf"\bexit status {code}\b", error) else int(code)
 
@@ -207,7 +198,7 @@ def timeline(
     entries: list[TimelineEntry] = []
     done = 0
     triggers: Counter[_Moment] = Counter()
-    """How many triggers of each moment were not cancelled before they led to a run."""
+    """How many triggers of each moment have been read, without those that were cancelled before their run."""
     for seq, at, kind, _, _, run_id, by, detail in sorted(events):
         if kind == CLOCK_SET:
             continue

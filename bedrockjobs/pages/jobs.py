@@ -120,7 +120,7 @@ class Row(NamedTuple):
     standing: str = ""
     """The standing of a queued job: ready, later, paused, blocked or mocked."""
     why: str = ""
-    """Why a queued job is not taken, or the error of a failed one."""
+    """Why a queued job is not taken, or the error of a failed job."""
     run: NewestRun | None = None
     progress: float | None = None
     """Progress of the run in percent."""
@@ -191,7 +191,7 @@ ROWS = 50
 """Maximum jobs on a page: more than fit on a screen, and quick to render."""
 
 KEPT_ROWS = 50
-"""Maximum finished jobs kept as runs on a page; they are a list of their own."""
+"""Maximum finished jobs kept as runs on a page, where they have a list of their own."""
 
 NAMES_OFFERED = 20
 """Maximum names that are suggested while a name is typed."""
@@ -244,7 +244,7 @@ class JobFilters(NamedTuple):
         return {"pattern": parameters.pop("name"), **parameters}
 
     def address(self) -> dict[str, str | None]:
-        """Return the filters as query parameters, without that of the page."""
+        """Return the filters as query parameters, without the cursor ``before``."""
         timed = self.since or self.until
         return {
             "state": self.state,

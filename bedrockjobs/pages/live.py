@@ -23,9 +23,6 @@ STREAMS_MAX = 1_000
 POLL_S = 1.0
 """Seconds between checks for changes: people read no faster."""
 
-COME_BACK_MS = 2_000
-"""Milliseconds until a page reconnects after its stream has ended."""
-
 
 def routes(site: Site) -> list[web.RouteDef]:
     """Return the route of the stream."""
@@ -53,7 +50,7 @@ class _PageStreams:
             headers = {**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
             response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
             await response.prepare(request)
-            await response.write(f"retry: {COME_BACK_MS}\n\n".encode())
+            await response.write(b"retry: 2000\n\n")  # milliseconds until a page reconnects after its end
             with suppress(ConnectionError):
                 await self._send_changes(response, caller)
             return response
@@ -76,6 +73,6 @@ class _PageStreams:
                 await response.write(f"event: changed\ndata: {done}\n\n".encode())
 
     def _done(self) -> int:
-        """Return the number of write commands that did not come from the pages."""
+        """Return the number of write commands, without those that the pages sent while they were rendered."""
         done: int = self._site.service.status()["commands"]
         return done - self._site.asked.commands

@@ -139,6 +139,6 @@ async def _on_disk(write: Callable[[Callable[[Outcome], bool]], T]) -> T:
 
 
 def _target_page(path: str) -> str:
-    """Return the requested path if it is that of a page under ``/ui/``, else that of the overview."""
+    """Return the requested path if it is the path of a page under ``/ui/``, else the path of the overview."""
     known = path.startswith("/ui/") and len(path) <= TO_CHARS_MAX and path.isprintable() and "\\" not in path
     return quote(unquote(path), safe="/?=&:*,%") if known and not path.startswith(LOGIN_PATH) else "/ui/"

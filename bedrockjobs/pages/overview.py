@@ -23,7 +23,7 @@ RANGES = ("15m", "1h", "24h", "7d", "30d")
 """The ranges of ``HISTORY_RANGES`` that the charts offer."""
 
 STEPS = {60: "a minute", 600: "per 10 minutes", 3_600: "an hour", 14_400: "per 4 hours"}
-"""How titles name each step, by its seconds."""
+"""The words for each step of a history in titles, by its seconds."""
 
 PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "disk low": ("ui/kept", {}),
@@ -38,7 +38,7 @@ PLACES: dict[str, tuple[str, dict[str, str]]] = {
     "held": ("ui/jobs", {"state": "QUEUED"}),
     "paused": ("ui/queues", {}),
 }
-"""The page, with its query, that has details about each kind of problem."""
+"""For each kind of problem, the page that has details, and the query of its URL."""
 
 _OF_NAMES: dict[str, Callable[[str], str]] = {"no worker": literal, "own command": literal, "paused": str}
 """The kinds of problems that link to the queues page, and how their name becomes the pattern of the link."""
@@ -58,9 +58,6 @@ _OF_SEVERAL = {
     "paused": "{} pauses are in force",
 }
 """The text of a row for several problems of a kind, with a place for their number."""
-
-LONG_AGO_STEPS = 15
-"""How many minutes later than an hour ago a count may be to stand for the count of an hour ago."""
 
 _SERIES = tuple(name for name in QueueStep.model_fields if name != "at")
 """The names of the series in the data of the charts."""
@@ -161,9 +158,10 @@ def _counts(reply: OverviewReply) -> dict[str, tuple[int, bool]]:
 
 
 def _changes(reply: OverviewReply, hour: QueueHistoryReply) -> dict[str, int]:
-    """Return how many more jobs are queued, and have failed, than an hour ago; leave out what is unknown."""
+    """Return how many more jobs than an hour ago are queued and have failed, without unknown numbers."""
     changes = {"failed": max(hour.total.failed - hour.total.retried, 0)}
-    before = [step.depth for step in hour.steps[:LONG_AGO_STEPS] if step.depth is not None]
+    # A count of the next 15 minutes may stand for the count of an hour ago.
+    before = [step.depth for step in hour.steps[:15] if step.depth is not None]
     if before:
         now = reply.ready + reply.later + reply.paused + reply.blocked + reply.mocked
         changes["queued"] = now - before[0]

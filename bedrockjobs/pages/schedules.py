@@ -32,9 +32,6 @@ from bedrockjobs.views.schedules import RUNS_EXAMINED
 # The page of one schedule: next ticks, clock changes, tick history and durations of runs.
 
 
-NEXT_SHOWN = 10
-"""Maximum ticks that are shown: the next ones."""
-
 TICK_HISTORY_ROWS = 50
 """Maximum rows of the tick history on a page."""
 
@@ -42,7 +39,8 @@ RUNS_SHOWN = 30
 """Maximum runs in the chart of durations."""
 
 CHART_WIDTH, CHART_HEIGHT, CHART_LEFT = 640, 130, 104
-"""Size of the chart of durations, and the width of its scale, which is larger on narrow screens."""
+"""Width and height of the chart of durations, and the width that its scale has on narrow screens, in SVG
+units."""
 
 _TOLD_ELSEWHERE = frozenset(
     {
@@ -102,7 +100,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     zone = zone_of(row["repeat"]) if meaning["valid"] else "UTC"
     coming = [
         (tick, f"{moment_of(tick).astimezone(find_zone(zone)):%a %Y-%m-%d %H:%M:%S %z}")
-        for tick in timestamps(next_ticks(row["repeat"], site.now()), NEXT_SHOWN)
+        for tick in timestamps(next_ticks(row["repeat"], site.now()), 10)
     ]
     month = await _days(site, job["jobID"], row["repeat"], zone)
     bars, longest_s = _bars(runs)

@@ -141,7 +141,7 @@ GROUPS = (
         ),
     ),
 )
-"""The navigation in groups. A page has a path, a title, and the key to press after ``g``."""
+"""The navigation: groups of pages. A page has a path, a title, and the key to press after ``g``."""
 
 NAVIGATION = tuple(page for _, pages in GROUPS for page in pages)
 """All pages of the navigation."""
@@ -300,7 +300,7 @@ class Site:
 
 @cache
 def _static_files() -> tuple[dict[str, bytes], dict[str, str]]:
-    """Return the static files by name, and a hash of each."""
+    """Return the content of each static file by name, and a hash of each."""
     files = {
         path.relative_to(FOLDER / "static").as_posix(): path.read_bytes()
         for path in sorted((FOLDER / "static").rglob("*"))
@@ -310,7 +310,7 @@ def _static_files() -> tuple[dict[str, bytes], dict[str, str]]:
 
 
 def _depth(request: web.Request) -> int:
-    """Return how deep a page is below the server's root: links are relative, to work behind proxies."""
+    """Return how deep a page is below the server's root, since links are relative to work behind proxies."""
     resource = request.match_info.route.resource
     assert resource is not None
     above = resource.canonical[: resource.canonical.rindex("/ui/")]

@@ -131,9 +131,6 @@ def _above(under: str) -> list[str]:
 WORKER_ROWS = 50
 """Maximum workers on a page."""
 
-RUNS_SHOWN = 10
-"""Maximum runs shown for each worker; the others are only counted."""
-
 
 async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of workers."""
@@ -155,7 +152,7 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
         busy=sum(len(worker.runs) for worker in live.values()),
         slots=sum(worker.slots for worker in live.values()),
         runs={run["runID"]: run for run in runs},
-        runs_shown=RUNS_SHOWN,
+        runs_shown=10,  # of each worker; further runs are only counted
         why=await why_idle(site.views.queues, resting) if resting else {},
         filters=filters,
         following=shown[-1]["name"] if len(fitting) > WORKER_ROWS else None,
@@ -205,7 +202,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def failure_members(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer with the FAILED jobs of a group for a bulk action: jobIDs, first name, whether all."""
+    """Answer with the FAILED jobs of a group for a bulk action: jobIDs, first name, whether these are all."""
     filters = filters_of(request, "name", "fingerprint")
     command = ListFailures.read({name: value for name, value in filters.items() if value})
     jobs, more = await site.views.find.members_alike(
@@ -267,7 +264,7 @@ KEPT_KINDS = {
     "audit": "Changes by operators",
     "keys": "Idempotency keys",
 }
-"""The label of each kind of rows."""
+"""The label of each kind of rows that have a retention limit."""
 
 
 async def retention(site: Site, request: web.Request) -> web.StreamResponse:

@@ -17,9 +17,6 @@ from bedrockjobs.schedule import cron
 TICKS_SHOWN = 30
 """Maximum ticks that are shown as cells: the last ones."""
 
-LATE_S = 10
-"""Seconds of delay from which a tick is shown as late; less is ordinary latency."""
-
 
 class Cell(NamedTuple):
     """One tick: its state, its tooltip, and the runID, 0 if there was no run."""
@@ -101,13 +98,13 @@ def state_of(row: dict[str, Any]) -> str:
     """Return the state of a row of the tick history: ``missed``, ``late`` or else its outcome."""
     if row["reason"] in ("server down", "no worker"):
         return "missed"
-    if row["outcome"] == "fired" and row["late"] >= LATE_S:
+    if row["outcome"] == "fired" and row["late"] >= 10:  # less is ordinary latency
         return "late"
     return str(row["outcome"])
 
 
 def end_of(row: dict[str, Any]) -> tuple[str, str]:
-    """Return the state of a row, by the outcomes of its runs, and as text how many of its ticks failed."""
+    """Return a row's state by the outcomes of its runs, and how many of its ticks failed, as text."""
     state, status, failed = state_of(row), row.get("status", ""), row.get("failed", 0)
     if status == "running":
         return status, ""
@@ -151,7 +148,7 @@ def timestamps(ticks: Iterator[datetime], count: int) -> list[str]:
 
 
 DAYS_SHOWN = 30
-"""How many days are shown: about a month."""
+"""How many days the calendar of outcomes shows: about a month."""
 
 TICKS_PLACED_MAX = 1_000
 """Maximum ticks assigned to days one by one, in 10 us each; further ticks are spread evenly over the days."""
@@ -163,7 +160,7 @@ MISSED = frozenset({"server down", "no worker", "too late", "no ping"})
 """Reasons for which a skipped tick counts as missed: it was not skipped on purpose."""
 
 KINDS = (("ran", "success"), ("failed", "fail"), ("missed", "missed"), ("skipped", "skipped"))
-"""Outcomes of ticks with their marks, from the bottom of a bar to its top."""
+"""The outcomes of ticks, each with its mark, as a bar stacks them from the bottom up."""
 
 
 class TickHistoryRow(NamedTuple):
@@ -254,7 +251,7 @@ def days_of(
 def _enter(
     row: TickHistoryRow, days: Sequence[Day], begins: Sequence[datetime], repeat: str, most: int
 ) -> int:
-    """Add the ticks of a row to their days; return how many ticks were computed, at most ``most``."""
+    """Add the ticks of a row to their days; return how many were computed one by one, at most ``most``."""
     first, last = (bisect_right(begins, moment_of(timestamp)) - 1 for timestamp in (row.tick, row.until))
     kind = "ran" if row.outcome != "skipped" else "missed" if row.reason in MISSED else "skipped"
     if last < 0:

@@ -35,7 +35,7 @@ MARKS_SHOWN = 48
 """Maximum ticks drawn one by one in a timeline; a schedule with more is drawn as a bar."""
 
 SCHEDULES_EXAMINED = 2_000
-"""Maximum schedules whose ticks are shown: those that are due next; the page says if there are more."""
+"""Maximum schedules whose ticks are shown, those due next; the page says if there are more schedules."""
 
 _CURSOR = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ([0-9]{1,18})")
 

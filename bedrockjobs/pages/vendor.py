@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "static" / "vendor"
 
 
 class Package(NamedTuple):
-    """An npm package, and which of its files are copied, each with its name here."""
+    """An npm package, and its files that are copied: each path in the package, with the file name here."""
 
     name: str
     version: str

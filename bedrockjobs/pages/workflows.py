@@ -27,7 +27,7 @@ LAYERED_MAX = 1_000
 they were created. A page is refreshed each second: reading 10,000 jobs with their edges takes 0.3 s."""
 
 REFS_SHOWN = 3
-"""Maximum jobs that a row names as those that its job comes after; the others are only counted."""
+"""Maximum earlier jobs that a row names as the jobs after which its job comes; the others are counted."""
 
 
 class JobOfWorkflow(NamedTuple):

@@ -83,7 +83,7 @@ WORKFLOWS_COUNTED = 1_000
 _OUTCOME = list(TickReply.model_fields).index("outcome")
 
 _ALWAYS = "~"
-"""A text that sorts after every timestamp."""
+"""In place of a timestamp: a text that sorts after every timestamp, so that nothing is left out."""
 
 
 class PlaceInWorkflow(NamedTuple):
@@ -155,7 +155,7 @@ class Views:
         return timestamp_ms(self._clock.now())
 
     def scoped(self, scope: Scope | None, *, data: bool = True) -> Views:
-        """Return these views limited to a scope; without ``data``, they hide job data, results and output."""
+        """Return views limited to a scope; without ``data``, the views hide job data, results and output."""
         if scope is None and data:
             return self
         views = copy.copy(self)
@@ -240,7 +240,7 @@ class Views:
             raise Forbidden(detail="output counts as data, which this token may not see")
 
     async def _check_run(self, run_id: int) -> None:
-        """Raise NotFound for a run outside of the scope, the same as for one that does not exist."""
+        """Raise NotFound for a run outside of the scope, the same error as for a nonexistent run."""
         if self._scope is not None:
             rows = (await self.rows("name_of_run", {"runID": run_id})).rows
             if not rows or not self._scope.covers(rows[0][0]):
@@ -303,7 +303,7 @@ class Views:
         return await self._until_found(command, EVENTS, look, lambda page: page.events, again)
 
     def _is_seen(self, row: Sequence[Any]) -> bool:
-        """Return whether an event may be shown; within a scope, those about workers and tokens are hidden."""
+        """Return whether an event may be shown; a scope hides events about workers and tokens."""
         _, _, kind, name, job_id, run_id, *_ = row
         about_jobs = bool(job_id or run_id)
         return (
@@ -342,7 +342,7 @@ class Views:
         has_rows: Callable[[_P], Any],
         again: bool,
     ) -> _P:
-        """Repeat a read, after each event of ``topic``, until it finds something or the timeout is over."""
+        """Read, again after each event of ``topic``, until a read finds something or the timeout is over."""
         wait_ms = WAIT_MS_DEFAULT if command.timeout is None else command.timeout
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (min(wait_ms, WAIT_MS_MAX) / 1000 if command.waiting else 0)
@@ -501,7 +501,7 @@ class Views:
         return Answer(f'{{"workflows":[{shown}]}}')
 
     async def workflow_of(self, job_id: int) -> PlaceInWorkflow | None:
-        """Return the workflow of a job, which may have been deleted; None if it is in none."""
+        """Return the workflow of a job, also of a deleted job; None if the job is in no workflow."""
         page = await self._reader.view("workflow_of_job", {"jobID": job_id}, 1)
         for workflow_id, name, job_name, ref, state in page.rows:
             if in_scope(self._scope, name) and in_scope(self._scope, job_name):

@@ -98,7 +98,7 @@ class _Limits(NamedTuple):
     most: int | None = None
 
     def replaced_by(self, seconds: int | None, size: int | None) -> _Limits:
-        """Return these limits with seconds and bytes replaced by the given ones that are not None."""
+        """Return these limits, with the given seconds and bytes unless they are None."""
         return _Limits(
             self.seconds if seconds is None else seconds, self.bytes if size is None else size, self.most
         )
@@ -106,7 +106,7 @@ class _Limits(NamedTuple):
 
 @handles(ListRetention)
 async def list_retention(views: Views, _: ListRetention) -> Answer:
-    """List the server-wide limits, then those of patterns."""
+    """List the server-wide retention limits, then the limits of patterns."""
     page = await views.rows("retention", {})
     rows = {row.pattern: row for row in (retention_from(page.rows[0][0]) if page.rows else ())}
     own = rows.pop(ALL, Retention(ALL, "", ""))

@@ -21,9 +21,6 @@ from bedrockjobs.views.problems import pause_text
 from bedrockjobs.views.queues import Held, Queues
 from bedrockjobs.views.render import in_scope
 
-REFS_SHOWN = 10
-"""Maximum jobs of a workflow that are named as those for which a job waits."""
-
 AHEAD_MAX = 1_000
 """Maximum jobs that are counted before a job in its queue, and maximum children that are counted."""
 
@@ -33,7 +30,7 @@ _WITHOUT_NAMES = {
     "own command": "no live worker accepts the command it brings",
     "children": "its parent or children have not ended",
 }
-"""Details by reason for tokens with a scope: the usual ones may name jobs or workers outside of it."""
+"""Details by reason for tokens with a scope: other details may name jobs or workers outside of the scope."""
 
 Reasons = list[tuple[str, str]]
 
@@ -98,8 +95,8 @@ class Explainer:
         return reasons
 
     async def _workflow(self, row: Job) -> str:
-        """Return for which jobs of its workflow a job waits, as text; empty if for none."""
-        page = await self._reader.view("waits_in_workflow", {"jobID": row.job_id}, REFS_SHOWN)
+        """Return for which jobs of its workflow a job waits, as text; empty if it waits for none."""
+        page = await self._reader.view("waits_in_workflow", {"jobID": row.job_id}, 10)
         if not page.rows:
             return ""
         refs = [ref for ref, name, _ in page.rows if in_scope(self._scope, name)]

@@ -37,10 +37,7 @@ RECENT_S = 86_400
 """Seconds. A group is new if its first failure is not older, and quiet if its last failure is older."""
 
 GROWTH_S = 3_600
-"""Seconds before now in which a group that counts as growing has failures more often than before."""
-
-GROWTH_LEAST = 3
-"""Minimum failures in ``GROWTH_S`` that count as growth: two may happen together by chance."""
+"""Seconds before now in which a growing group has failures at more than twice the earlier rate."""
 
 FailureKind = Literal["job", "run"]
 
@@ -144,7 +141,7 @@ def trend_of(first: str, newest: list[str], count: int, now: str) -> str:
     recent_s = GROWTH_S if recent < len(ages) else max(ages[-1], 1)  # otherwise more than these may be recent
     earlier_s = max(age_s(first, now) - recent_s, recent_s)
     grows = recent / recent_s > 2 * (count - recent) / earlier_s
-    return "growing" if recent >= GROWTH_LEAST and grows else ""
+    return "growing" if recent > 2 and grows else ""  # two may fail together by chance
 
 
 def _group(row: tuple[Any, ...], listed: list[_Listed], now: str, mutes: Sequence[Mute]) -> FailureGroupReply:

@@ -39,7 +39,7 @@ STRETCH_MIN = 500
 """Jobs in the first stretch: few, since the data of each may have megabytes."""
 
 STRETCH_MAX = 50_000
-"""Maximum jobs in a stretch, which grows from one to the next."""
+"""Maximum jobs in a stretch: while a search is fast, each stretch is longer than the one before."""
 
 FEW = 10_000
 """Maximum matching jobs or runs for which sorting them is cheaper than scanning all rows in order."""
@@ -65,7 +65,7 @@ _WHERE_FEW = {
     "FINISHED": ("count_children", "find_children"),
     "CANCELLED": ("count_cancelled", "find_cancelled"),
 }
-"""By state, the statements that count its jobs and, if they are few, search them by the state's index."""
+"""For each state, the statement that counts its jobs, and one that searches few jobs by the state's index."""
 _FOUND_FROM = 2
 _JOB_ID = Job._fields.index("job_id")
 _EVENT_KIND, _EVENT_NAME = 2, 3
@@ -422,7 +422,7 @@ class Finder:
         return rows if self._data else list(map(event_as_unseen, rows))
 
     async def history_of(self, job_id: int, ticks: int, runs: int) -> tuple[list[Any], list[Any]]:
-        """Return the newest rows of a schedule's tick history, and its newest runs, up to these numbers."""
+        """Return up to ``ticks`` rows of a schedule's tick history and up to ``runs`` runs, newest first."""
         history = await self._reader.view("ticks", {"jobID": job_id, "before": "~"}, ticks)
         tries = await self._reader.view("tries_of_schedule", {"jobID": job_id}, runs)
         return history.rows, tries.rows

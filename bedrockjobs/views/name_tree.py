@@ -32,10 +32,10 @@ from bedrockjobs.views.queues import (
 from bedrockjobs.views.render import in_scope, visible_pattern
 
 MEASURED_MAX = 1_000
-"""Maximum runs, and jobs, by which rates are measured: the newest ones, read in a few milliseconds."""
+"""Maximum runs, and maximum jobs, by which rates are measured: the newest, read in a few milliseconds."""
 
 MEASURED_S = 300.0
-"""Seconds over which rates are measured; fewer if the newest runs and jobs do not reach back so far."""
+"""Seconds over which rates are measured; fewer if ``MEASURED_MAX`` runs or jobs do not reach back so far."""
 
 
 class Percentiles(NamedTuple):
@@ -79,7 +79,7 @@ class Fold:
 
 
 class Folds(NamedTuple):
-    """Rows, those with most jobs first; how many rows were left out; whether not all names were examined."""
+    """Rows, those with most jobs first; how many rows were left out; whether names were not examined."""
 
     rows: list[Fold]
     left_out: int

@@ -24,12 +24,6 @@ from bedrockjobs.views.problems import age_s, free_bytes, problems
 from bedrockjobs.views.queues import ALL, GROUPS_A_TURN, QueuedGroup, Queues, QueueSnapshot, Totals, aside_of
 from bedrockjobs.views.render import visible_pattern
 
-NEXT_SHOWN = 8
-"""Maximum schedules that are shown: those that are due next."""
-
-FAR_AWAY = "9999"
-"""The year in the ``nextRun`` of a schedule that runs only when triggered."""
-
 RULES_READ = 100
 """Maximum notification rules examined for failed deliveries: as many as there may be."""
 
@@ -111,7 +105,7 @@ class OverviewBuilder:
         )
 
     def _workers(self, snapshot: QueueSnapshot) -> tuple[int, int]:
-        """Return how many workers are live and how many take jobs; within a scope, only those for it."""
+        """Return how many workers are live and how many take jobs; in a scope, only workers for its names."""
         takers = snapshot.held.takers
         if self._scope is None:
             return len(takers), takers.count_active
@@ -138,8 +132,8 @@ class OverviewBuilder:
         return [
             NextSchedule(job_id=one.job_id, name=one.name, next_run=one.next_run, paused=one.paused)
             for one in schedules
-            if one.state == "QUEUED" and not one.next_run.startswith(FAR_AWAY)
-        ][:NEXT_SHOWN]
+            if one.state == "QUEUED" and one.next_run < "9999"  # a later one runs only when triggered
+        ][:8]
 
     async def queues(self, command: ListQueues) -> QueuesReply:
         """Return a page of names with the counts of their jobs."""

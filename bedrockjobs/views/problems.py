@@ -57,9 +57,6 @@ def low_space_warning(free: int | None) -> str:
 # Why live workers are idle, by one bounded snapshot of the queue for all workers.
 
 
-WORKERS_A_TURN = 10
-"""Workers handled between two yields to the event loop: each may have 1,600 patterns."""
-
 _FIRST = {
     "ready": "jobs are ready for it: it has not asked for one",
     "blocked": "its jobs need a lock that another job holds",
@@ -74,7 +71,7 @@ async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dic
     standings: dict[str, set[str]] = {worker.name: set() for worker in workers}
     requested = RequestedNames()
     for number, worker in enumerate(workers):
-        if number % WORKERS_A_TURN == WORKERS_A_TURN - 1:
+        if number % 10 == 9:  # each worker may have 1,600 patterns
             await asyncio.sleep(0)
         requested.put(worker.name, worker.names)
     takers = EligibleWorkers(workers, {}, requested)

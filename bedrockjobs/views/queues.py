@@ -75,22 +75,19 @@ RUNNING_COUNTED_MAX = 100_000
 """Maximum running jobs that are counted, in 0.3 s of a reader: more than a server has workers for."""
 
 OLDEST_MAX = 20_000
-"""Maximum jobs, the oldest, scanned for running ones without a worker's name, which no index covers."""
+"""Maximum jobs scanned, oldest first, for running jobs without a worker's name, which no index covers."""
 
 HELD_MAX = 10_000
 """Maximum lanes of running jobs in a snapshot: more than any installation has at a time."""
 
 ALL = 100_000_000
-"""Maximum failed, waiting or repeating jobs that are counted: in effect all, a million in 0.1 s."""
+"""Maximum failed, waiting or repeating jobs that are counted: in effect all. A million take 0.1 s."""
 
 COUNT_S = 5.0
-"""Maximum seconds for counting the whole queue; after them, only a bounded part is counted."""
+"""Maximum seconds for counting the whole queue; if they do not suffice, only a part is counted."""
 
 COUNT_SLICE = 1_000
 """Maximum groups counted by one query, so that other reads can run in between."""
-
-COUNT_SLICE_SHRINKS = 8
-"""Factor by which the next slice is smaller if a slice took too long."""
 
 NAMES_COUNTED_MAX = 20_000
 """Maximum groups kept from a full count, those with the most jobs: about 5 MB."""
@@ -153,13 +150,13 @@ class Held(NamedTuple):
         return self.pauses.pause_for(group.name, group.lane)
 
     def lock_holder(self, group: QueuedGroup) -> int | None:
-        """Return the jobID of a job that holds the lock of a group, or None if one more job may hold it."""
+        """Return the jobID of a job that holds a group's lock, or None if another job may take the lock."""
         return lock_holder(group.lane, self.holders)
 
 
 @dataclass(slots=True)
 class Totals:
-    """Counts of queued jobs by standing."""
+    """Counts of queued jobs by standing: ready, later, paused, blocked, mocked."""
 
     ready: int = 0
     later: int = 0
@@ -174,7 +171,7 @@ class Totals:
     """The names of the counts that are lower bounds."""
 
     def count(self, name: Readiness, jobs: int, *, more: bool) -> None:
-        """Add to the count of one standing."""
+        """Add to the count of one standing; with ``more``, the count becomes a lower bound."""
         setattr(self, name, getattr(self, name) + jobs)
         if more:
             self.more.add(name)
@@ -358,7 +355,7 @@ class Queues:
                 except TimedOut:  # few names have very many jobs, or the machine is busy
                     if size == 1:
                         return known
-                    size = max(size // COUNT_SLICE_SHRINKS, 1)
+                    size = max(size // 8, 1)
                     continue
                 for lane, name, due, later, oldest in page.rows:
                     groups.append(QueuedGroup(lane, name, oldest, due=due, later=later))
@@ -375,7 +372,7 @@ class Queues:
             return counted
 
     async def ranked(self, pattern: str | None, after: str, limit: int) -> list[str] | None:
-        """Return matching names, those with most due jobs first, from behind the name ``after``.
+        """Return matching names, those with most due jobs first, beginning after the name ``after``.
 
         Leaves out names without queued, running or failed jobs. Returns None within a scope, or if the queue
         is too large to be counted.
@@ -407,7 +404,7 @@ class Queues:
         return [row[0] for row in page.rows], page.more
 
     async def _count(self, groups: list[QueuedGroup], held: Held) -> None:
-        """Count the jobs of each group: the fewer groups there are, the more jobs of each."""
+        """Count the jobs of each group: the fewer groups there are, the more jobs of each are counted."""
         budget = COUNTS_MAX  # jobs that are counted again count once
         open_groups = [group for group in groups if not group.rest]
         most = 0

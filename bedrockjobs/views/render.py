@@ -132,7 +132,7 @@ def filter_of(scope: Scope | None) -> str | None:
 
 
 def name_range(prefix: str, *, exact: bool = False) -> dict[str, str]:
-    """Return the parameters ``low`` and ``high`` for names with a prefix, or for ``exact``ly this name."""
+    """Return the parameters ``low`` and ``high`` for names with a prefix, or if ``exact`` for one name."""
     return {"low": prefix, "high": prefix if exact else prefix + "\U0010ffff" * NAME_CHARS_MAX}
 
 
@@ -160,7 +160,7 @@ def overlaps(pattern: str, other: str) -> bool:
 
 
 def visible_pauses(pauses: Iterable[PauseRow], scope: Scope | None) -> tuple[PauseRow, ...]:
-    """Return the pauses of visible names; if it applies to other names too, without author and reason."""
+    """Return the pauses of visible names; a pause that is wider than the scope has no author and reason."""
     if scope is None:
         return tuple(pauses)
     visible = []

@@ -27,12 +27,12 @@ from bedrockjobs.schedule.cron.zones import find_zone
 from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
 RUNS_EXAMINED = 1_000
-"""Maximum runs of a schedule that are examined, the newest ones: a few milliseconds."""
+"""Maximum runs of a schedule that are examined, newest first; reading them takes a few milliseconds."""
 
 Try = tuple[str, str, str]
 
 UNDECIDED = frozenset({"running", "returned", "snoozed", "terminated", "killed"})
-"""Statuses that count neither as success nor as failure; the last two are ends that were asked for."""
+"""Statuses that are neither success nor failure; terminated and killed runs were ended on request."""
 
 
 class ScheduleHealth(NamedTuple):
@@ -197,7 +197,7 @@ def _fields(expression: str) -> dict[str, str]:
 
 
 def _ends_with_year(expression: str) -> bool:
-    """Return whether six fields are minute to year: then ``0`` in front, as second, changes nothing."""
+    """Return whether six fields are minute to year: then a ``0`` for the second in front changes nothing."""
     try:
         return cron.parse(f"0 {expression.strip()}") == cron.parse(expression)
     except ValueError:
@@ -234,7 +234,7 @@ def _left(ticks: list[str]) -> Iterator[str]:
 
 
 def _uneven(expression: str) -> Iterator[str]:
-    """Warn of steps that do not divide their range evenly, so that the last one is shorter."""
+    """Warn of steps that do not divide their range evenly, so that the last step is shorter."""
     for name, field in _steps(expression):
         for term in field.split(","):
             step = int(match[1]) if (match := _STEP.fullmatch(term)) else 1

@@ -34,11 +34,8 @@ from bedrockjobs.store.base import Reader
 from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.render import in_scope
 
-DEPTHS_EVERY_S = 60.0
-"""Seconds between counts of the queued jobs: the shortest step of a history."""
-
 ROWS_MAX = 100_000
-"""Maximum rows of one read: enough for 50 names with 1,440 minutes each."""
+"""Maximum rows of one read: enough for 50 names with 1,440 one-minute steps each."""
 
 _COUNTS = slice(3, 3 + TOOK.stop)
 """Where the counts are in a row of the table ``stats``."""
@@ -108,13 +105,16 @@ class Histories:
 
 
 class DepthSampler(BackgroundTask):
-    """Counts the queued jobs by name: in each minute in which something happened, and in the next one.
+    """Counts the queued jobs by name, in each minute in which something happened and in the minute after it.
 
     It uses the same count of the queue as the pages, which takes at most 5 % of a reader's time.
     """
 
-    def __init__(self, queues: Queues, stats: Stats, every_s: float = DEPTHS_EVERY_S) -> None:
-        """Count with ``queues`` every ``every_s`` seconds, and pass the counts to ``stats``."""
+    def __init__(self, queues: Queues, stats: Stats, every_s: float = 60.0) -> None:
+        """Count with ``queues`` every ``every_s`` seconds, and pass the counts to ``stats``.
+
+        By default, this is the shortest step of a history.
+        """
         self._queues = queues
         self._stats = stats
         self._every_s = every_s

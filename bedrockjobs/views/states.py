@@ -32,7 +32,7 @@ CHILDREN_COUNTED = 10_000
 """Maximum children examined by one query; reading them takes 10 ms."""
 
 FAMILY_S = 0.025
-"""Seconds after which no further stretch is scanned; the page of a job makes three such scans."""
+"""Seconds after which no further stretch of children is scanned; the page of a job makes three scans."""
 
 _FOUND_FROM = 2
 
@@ -132,7 +132,7 @@ def _deadline(within_s: float) -> float:
 
 
 CHILDREN_OF_MANY = 200
-"""Maximum children counted for each listed job: for a page 10,000, which takes 15 ms of a reader."""
+"""Maximum children counted for each listed job: 10,000 for a page of 50, in 15 ms of a reader."""
 
 FAMILY_STATES = ("FINISHED", "FAILED", "RUNNING", "QUEUED", "CANCELLED")
 """States by which children are counted; a child that waits for its own children counts as queued."""

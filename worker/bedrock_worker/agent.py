@@ -32,7 +32,7 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands.schedules import SyncReply
 
 OK, REFUSED, UNAVAILABLE = 0, 1, 69
-"""Exit statuses; 69 is EX_UNAVAILABLE of sysexits.h."""
+"""Exit statuses: a normal end, refused schedules, no server in time (EX_UNAVAILABLE of sysexits.h)."""
 
 TERM_TO_KILL_S = 3.0
 """Seconds from TERM to KILL at shutdown: with the grace period before it, less than the usual 30 s of
@@ -58,7 +58,7 @@ FILE_POLL_S = 5.0
 
 
 def _some(names: list[str]) -> str:
-    """Return up to ``NAMED_MAX`` names for the log, and how many more there are."""
+    """Return the first ``NAMED_MAX`` names for the log, and how many further names there are, as text."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more
 
@@ -155,7 +155,7 @@ class Agent:
             event(logging.INFO, "worker ended", taken=self._taken)
 
     def stop(self) -> None:
-        """Take no more jobs and exit: gracefully on the first call, at once on the second."""
+        """Take no more jobs and exit: gracefully after the first call, immediately after the second."""
         self._signals += 1
         self._stopping.set()
         for places in self._places:
@@ -169,7 +169,7 @@ class Agent:
         self._set_quiet(True)
 
     def resume(self) -> None:
-        """Take jobs again."""
+        """Take jobs again after ``stop_taking``."""
         if self._quiet:
             event(logging.INFO, "resumed")
         self._set_quiet(False)
@@ -247,7 +247,7 @@ class Agent:
             self._log_sync(module.source, reply)
 
     def _log_sync(self, source: str, reply: SyncReply) -> None:
-        """Log the result of a sync, unless it is the same as before."""
+        """Log the result of a sync, unless nothing has changed since the last one."""
         counts = {name: len(getattr(reply, name) or ()) for name in SYNC_COUNTS}
         if counts == self._synced:
             return
@@ -413,7 +413,7 @@ class Agent:
         return then.job
 
     async def _retry_later(self, report: Report, run: JobRun) -> bool:
-        """Retry a report at which the server fails, without its slot; its lease is still renewed.
+        """Retry in the background a report at which the server fails: its slot is free, its lease is renewed.
 
         If ``LATER_MAX`` reports are retried already, waits until this one is delivered, and returns False.
         """

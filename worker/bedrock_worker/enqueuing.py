@@ -272,7 +272,7 @@ class _Declared(Generic[P, R]):
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
         """Create a job for each mapping of arguments, either all jobs or none, and return their handles.
 
-        There may be as many as CreateJobs accepts. All arguments are checked before anything is sent.
+        There may be at most 1,000 jobs. All arguments are checked before anything is sent.
         """
         from bedrockjobs.commands import CreateJobs
 
@@ -310,7 +310,7 @@ class _Declared(Generic[P, R]):
     def schedule(self, expression: str, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedule the function with these arguments: ``schedule("0 9 * * 1-5", width=800)``.
 
-        The name of the schedule is that of the job; a schedule that has this name is updated. Returns
+        The schedule has the name of the job; an existing schedule with this name is updated. Returns
         ``added``, ``changed`` or ``unchanged``. Requires the operate role.
         """
         command = self._scheduling(expression, self._data(args, kwargs))
@@ -359,7 +359,7 @@ class _Declared(Generic[P, R]):
         return AsyncHandle(job_id, self.arguments, self._client, created=created)
 
     def _own_connection(self, kwargs: dict[str, Any]) -> object:
-        """Return the connection for a job, removed from ``kwargs`` unless it is the function's own."""
+        """Return the connection for a job; remove it from ``kwargs`` if the function lacks that parameter."""
         if "connection" in kwargs and not self.arguments.has("connection"):
             return kwargs.pop("connection")
         return self._connection
@@ -376,7 +376,7 @@ class _Declared(Generic[P, R]):
         return [JobSpec(**self._enqueued_with(self._data((), call))) for call in calls]
 
     def _enqueued_with(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the attributes of a job to create, with ``keep``, so that its result can be waited for."""
+        """Return the attributes of the job to create, also ``keep``, so that its result can be waited for."""
         from bedrockjobs.base.config import RESULT_KEPT_S
 
         return {"keep": RESULT_KEPT_S, **self._made_with(data), **self._unique_with(data)}
@@ -613,7 +613,7 @@ class AsyncHandle(Generic[R]):
 
 V = TypeVar("V")
 Steps = Generator["Command[Any]", Any, V]
-"""Yields commands; receives the reply to each, or the NotFound with which the server refused it."""
+"""A generator that yields commands, and receives each reply, or NotFound if the server refused with that."""
 
 ENDED = ("FINISHED", "FAILED", "CANCELLED")
 """States of jobs that have ended."""
@@ -708,7 +708,7 @@ class _Rounds:
         self._looked = self._now()
 
     def pause_s(self, left: Sequence[Any], *, found: bool) -> float:
-        """Return the pause after a round, short if a job ended (``found``); raises JobNotEnded on timeout."""
+        """Return the seconds to pause after a round, few if a job ended (``found``); raises JobNotEnded."""
         now = self._now()
         self._pause = ROUND_S_MIN if found else min(self._pause * 2, ROUND_S_MAX)
         pause = max(self._pause, now - self._looked)

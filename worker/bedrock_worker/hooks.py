@@ -38,7 +38,7 @@ class _Hook(NamedTuple):
 
 
 async def _done(_: object) -> None:
-    """Do nothing."""
+    """Do nothing, as the awaitable counterpart of a synchronous enter."""
 
 
 _lifespans: list[_Hook] = []

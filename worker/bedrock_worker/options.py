@@ -102,7 +102,7 @@ class WorkerOptions:
 
     @property
     def accepts(self) -> list[str]:
-        """Return which commands of their own (``argv``, ``cmd``, ``url``) jobs of any name may have."""
+        """Return which kinds of own commands (``argv``, ``cmd``, ``url``) jobs of some names may have."""
         allowed = {"argv": self.allow_cmd or self.allow_shell, "cmd": self.allow_shell, "url": self.allow_url}
         return [kind for kind, patterns in allowed.items() if patterns]
 

@@ -144,7 +144,7 @@ def _number(row: Any) -> int:
 
 
 def _explain(error: Exception, statement: Statement) -> NoReturn:
-    """Raise InvalidCommand if the database refused the job or the function; else raise ``error``."""
+    """Raise InvalidCommand if the database refused the job or the function call, else ``error``."""
     from bedrockjobs.base.errors import InvalidCommand
 
     state, words = _state(error)

@@ -64,7 +64,7 @@ def read_settings(ctx: click.Context, path: Path) -> tuple[list[str], dict[str, 
 
 
 def file_faults(path: Path) -> list[str]:
-    """Return the problems of the files that a valid table names, in the words of the worker."""
+    """Return the problems of the files (token, certificates, rules) that a valid table names."""
     entries = read_table(path, "worker").entries
     values = {key: str(entry.value) for key, entry in entries.items()}
     faults = []
@@ -85,7 +85,7 @@ def _check_token(values: Mapping[str, str]) -> None:
 
 
 def _check_certificates(values: Mapping[str, str]) -> None:
-    """Load the TLS files that the table names, ignoring those in environment variables."""
+    """Load the TLS files that the table names; environment variables are ignored."""
     ca, cert, key = (values.get(each, "") for each in ("ca", "cert", "key"))
     AsyncClient(_NO_SERVER, token="", ca=ca, cert=cert, key=key)
 

@@ -42,7 +42,7 @@ A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 OnFailure = Literal["cancel", "continue", "ignore"]
-"""What happens to the jobs after a job that fails or is cancelled."""
+"""What happens to the jobs that come after a job if that job fails or is cancelled."""
 
 
 class _Nothing:
@@ -53,12 +53,12 @@ _NOTHING = _Nothing()
 
 
 class _Place(NamedTuple):
-    """Where a signature is added to a workflow."""
+    """Where a signature is added to a workflow: after which jobs, and with which argument."""
 
     given: Any = _NOTHING
     """What stands for the result of the signature before it in a chain."""
     after: tuple[str, ...] = ()
-    """The refs of the jobs that it comes after."""
+    """The refs of the jobs after which the signature comes."""
     on_failure: OnFailure = "cancel"
     ref: str | None = None
 
@@ -139,7 +139,7 @@ class _Node:
 
 
 class PartialSignature(ABC, Generic[A_contra, R_co]):
-    """A call that gets its first argument from the one before it in a ``chain``."""
+    """A call that gets its first argument from the call before it in a ``chain``."""
 
     @abstractmethod
     def _placed(self, workflow: Workflow, place: _Place) -> tuple[Any, tuple[str, ...]]:
@@ -346,7 +346,7 @@ class Added(Generic[R]):
         return found
 
     def __repr__(self) -> str:
-        """Name the last of these jobs."""
+        """Name the jobs in ``refs``."""
         return f"<{', '.join(self.refs)} of workflow {self._workflow.name}>"
 
 
@@ -360,7 +360,7 @@ class Workflow:
         self._nodes: dict[str, _Node] = {}
         self._numbers: dict[str, int] = {}
         self._elsewhere: dict[str, str] = {}
-        """Refs that the workflow of the current run must have, and the added job that comes after each."""
+        """Refs that the current run's workflow must have, each with the added job that comes after it."""
 
     def __repr__(self) -> str:
         """Name the workflow."""
@@ -520,7 +520,7 @@ class Workflow:
         }
 
     def _caller(self, client: Client | AsyncClient | None) -> _Declared[..., Any]:
-        """Return a function of the workflow, using ``client``; raises InvalidCommand if there is none."""
+        """Return a function of the workflow, using ``client``; raises InvalidCommand without jobs."""
         from bedrockjobs.base.errors import InvalidCommand
 
         if not self._nodes:
@@ -640,7 +640,7 @@ def _key(key: object) -> str:
 
 
 def _as_json(value: Any, name: str) -> Any:
-    """Return as JSON an argument that contains a Result, and so cannot be checked; raises WrongArguments."""
+    """Return as JSON an argument that contains a Result, which cannot be checked; raises WrongArguments."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
@@ -670,7 +670,7 @@ def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _member(result: Any, members: Sequence[str | int], ref: str) -> Any:
-    """Return a member of what a job reported; None if the function returned None, which reports nothing."""
+    """Return a member of what a job reported; None if nothing was reported, as the function returned None."""
     if result is None and list(members) in ([], [RESULT]):
         return None
     for step in members:
@@ -685,7 +685,7 @@ def _member(result: Any, members: Sequence[str | int], ref: str) -> Any:
 
 
 class _Async:
-    """Performs steps with an asyncio client, or in a test with its stand-in, in another thread."""
+    """Performs steps with an asyncio client or, in a test, with the test's stand-in in another thread."""
 
     def __init__(self, client: Client | AsyncClient | None, stand_in: Any) -> None:
         self._client, self._stand_in = client, stand_in

@@ -72,7 +72,7 @@ class ProgramSelector:
         self.read_rules()
 
     def names_of(self, on_loop: bool) -> tuple[str, ...]:
-        """Return the name patterns of which all jobs run on the shared event loop; with False, none."""
+        """Return the name patterns whose jobs all run on the shared event loop, or never if False."""
         found = self._names_of.get(on_loop)
         if found is None:
             found = tuple(name for name in self.names if self.kinds_of(name) == {on_loop})
@@ -194,7 +194,7 @@ class ProgramSelector:
 
 
 def _meets(pattern: str, others: Sequence[str]) -> bool:
-    """Return whether a name may exist that matches a pattern and one of the others."""
+    """Return whether some name matches both a pattern and one of the ``others``; True if that is unknown."""
     try:
         return any(intersection(pattern, other) for other in others)
     except TooManyPatterns:

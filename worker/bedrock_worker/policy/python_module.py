@@ -61,7 +61,7 @@ def import_into_worker(name: str) -> None:
 
 @contextmanager
 def _streams() -> Iterator[None]:
-    """Give a module streams of its own: it may close them, or keep them, as a handler of ``logging`` does."""
+    """Give a module its own stdout and stderr: it may close them, or keep them in a ``logging`` handler."""
     ours = sys.stdout, sys.stderr, sys.excepthook
     sys.stdout, sys.stderr = _another(1), _another(2)
     try:
@@ -130,7 +130,7 @@ def _signals() -> Iterator[None]:
 
 
 RUN_TIMEOUT_S, GRACE_S = 300, 60
-"""Default time limit of a ``@cron`` function, and seconds from TERM to KILL after it."""
+"""Default seconds until a run of a ``@cron`` function gets TERM, and from TERM until it gets KILL."""
 
 OWN_OPTIONS = ("isolation", "timeout")
 """Options of ``@job`` that concern how the worker runs the function, not the jobs that are enqueued."""

@@ -236,7 +236,7 @@ def _matches(pattern: re.Pattern[str], value: str, path: str) -> bool:
 
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Maximum bytes of a rules file: about a thousand times those of a typical one."""
+"""Maximum bytes of a rules file: about a thousand times the size of a typical file."""
 
 RULES_MAX = PATTERNS_MAX
 """Maximum rules in a file: as many patterns as one request for jobs may have."""

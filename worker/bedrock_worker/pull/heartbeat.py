@@ -24,7 +24,8 @@ RETRY_S = 2.0
 """Seconds from a heartbeat without an answer until the next one."""
 
 ANSWER_S = 3.0
-"""Maximum seconds for an answer beyond its wait at the server: a dead connection must not cost a lease."""
+"""Maximum seconds for an answer after the wait that the heartbeat asked for: a dead connection must not cost
+a lease."""
 
 GAP_S = 1.0
 """Minimum seconds between heartbeats, however often something changes."""
@@ -116,7 +117,8 @@ class Heartbeats:
     async def send_last(self) -> None:
         """Stop, and send a last heartbeat, with which the worker leaves.
 
-        It is sent after the one in flight: in the other order, the server would see a worker that comes back.
+        It is sent after the heartbeat in flight has ended: in the other order, the worker would seem to come
+        back.
         """
         self._leaving.set()
         self._requested_again.set()

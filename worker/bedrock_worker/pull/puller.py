@@ -54,7 +54,7 @@ class ThenGet:
         self.has_requested = False
         """True while an answer with the next job may be in flight."""
         self.requested_ahead = 0
-        """How many prefetched jobs may be in flight in addition."""
+        """How many prefetched jobs may be in flight, in addition to the next job."""
         self.job: TakenJob | None = None
         """The next job, once it has arrived."""
 
@@ -192,7 +192,7 @@ def is_final(error: Exception) -> TypeGuard[CommandError]:
 
 
 EARLY_S = 1.0
-"""Seconds of the pause after an empty answer that came earlier than this, since the server did not wait."""
+"""Seconds. If an empty answer comes earlier, the server did not wait; the worker then pauses for as long."""
 
 
 class Puller:

@@ -89,16 +89,16 @@ class LineSplitter:
 
 
 BATCH_BYTES_MAX = 512 * 1024
-"""Maximum bytes of one batch, which stays in memory until the server has it."""
+"""Maximum bytes of the lines in one request, which stay in memory until the server has them."""
 
 PROGRESS_PAUSE_S = 1.0
 """Seconds between progress updates: people read no faster, and each update costs the server a commit."""
 
 MEMORY_BYTES_MAX = 131_072
-"""Maximum bytes of the queued lines of one run in memory; further ones go to a file."""
+"""Maximum bytes of the queued lines of one run in memory; further lines go to a file."""
 
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
-"""Maximum bytes of the queued lines of one run; further ones are dropped and counted."""
+"""Maximum bytes of the queued lines of one run; further lines are dropped and counted."""
 
 _PERCENT = r"[0-9]{1,3}(?:\.[0-9]{1,6})?"
 _PROGRESS_LINE = re.compile(rf"::progress[ \t]+({_PERCENT})(?:[ \t]+(.*?))?[ \t]*::[ \t]*", re.ASCII)
@@ -176,7 +176,7 @@ class LineQueue:
             self._append(Line("err", f"[{missing} lines dropped: {self._reason}]", missing))
 
     def take(self, lines_max: int, bytes_max: int) -> list[Line]:
-        """Remove and return the oldest lines; without the last of them, they have less than ``bytes_max``."""
+        """Remove and return the oldest lines, up to and including the line that reaches ``bytes_max``."""
         lines: list[Line] = []
         size = 0
         while len(self) and len(lines) < lines_max and size < bytes_max:

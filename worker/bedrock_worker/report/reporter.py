@@ -179,7 +179,7 @@ def _read_report(path: Path) -> Kept:
 
 
 BATCH_MAX = 100
-"""Maximum ends in one FinishJobs: more than usually wait, and few enough not to block the server."""
+"""Maximum ends of runs in one FinishJobs: more than usually wait, and few enough not to block the server."""
 
 DATA_CHARS_MAX = 32_768
 """Maximum characters of a result in a batch; an end with a larger one is sent alone and delays no other."""
@@ -194,7 +194,7 @@ class _End:
 
 
 class CompletionBatcher:
-    """Sends the ends of one worker's runs, several in one request if possible."""
+    """Sends FinishJob reports (ends) of one worker's runs, several in one request if possible."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client

@@ -159,7 +159,7 @@ class VFork:
         return int(self._clone(self._begin, self._stack, flags, self._places[0]))
 
     def _is_complete(self) -> bool:
-        """Return whether a child reached the end of its calls."""
+        """Return whether a child made all of its calls: then it has not executed the program."""
         mark, self._mark[0] = self._mark[0], b"\0"
         return mark != b"\0"
 

@@ -64,7 +64,7 @@ class Guard:
         """The timer after which the guard kills a run that the worker gave directly to a process."""
 
     def run_commands(self) -> None:
-        """Run commands, each until it and its descendants have ended, until the worker releases the guard."""
+        """Run one command after the other, each until all its descendants end, until the worker is done."""
         if not self._daemons:
             kernel.become_subreaper()
             self._make_group()
@@ -242,7 +242,7 @@ class Guard:
             self._signalled = False
 
     def _await_message(self) -> None:
-        """Wait for a message of the worker, or for the exit of the process that it gives its runs to."""
+        """Wait for a message of the worker, or for the exit of the process to which the worker gives runs."""
         process = self._functions.process
         if process is None:
             self._process_message()

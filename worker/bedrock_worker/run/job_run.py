@@ -120,7 +120,7 @@ class JobRun:
         """True if the worker stops, so that the command must not be started any more."""
         self._lost = False
         self._turn: asyncio.Future[bool] | None = None
-        """The result is True once the run may begin, and False if it must not; None before ``hold``."""
+        """The future of ``hold``, whose result says whether the run may begin; None before ``hold``."""
         self._stops: set[signal.Signals] = set()
         self._lease = Lease(job.reply.lease, self._on_lease_expired)
         self._kill_at = NEVER
@@ -406,7 +406,7 @@ class JobRun:
         )
 
     def _limits(self, program: Program) -> tuple[float | None, float | None]:
-        """Return the seconds until TERM and until KILL, by the smallest of all limits; None without one."""
+        """Return the seconds until TERM and until KILL, by the smallest of all limits; None without any."""
         options, reply = self._options, self.job.reply
         limits = [(limit, options.grace_s) for limit in (options.timeout_s, program.timeout_s) if limit]
         if reply.run_timeout:

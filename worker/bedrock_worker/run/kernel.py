@@ -115,7 +115,7 @@ def end_children(keep: Collection[int] = (), seconds: float = END_S) -> int:
 
 
 def reap(but: int) -> bool:
-    """Reap ended children, but never ``but``; return whether there are children left."""
+    """Reap ended children except the child ``but``; return whether there are children left."""
     try:
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid == but:

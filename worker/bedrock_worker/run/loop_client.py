@@ -246,7 +246,7 @@ class LoopProcess(asyncio.Protocol):
         self.runs.clear()
 
     def _outcome_of(self, run: LoopRun, outcome: int | Exception) -> int | Exception:
-        """Return how a run ended whose process ended with ``outcome``."""
+        """Return how a run ended, given the ``outcome`` with which its process ended."""
         if isinstance(outcome, Exception):
             return outcome
         late = outcome == -signal.SIGKILL and asyncio.get_running_loop().time() >= self._deadline

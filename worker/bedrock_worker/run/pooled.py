@@ -217,7 +217,7 @@ class PooledRun:
             self._guard.send(b"retire %d" % self._process.pid)
 
     def _on_guard_message(self, message: dict[str, Any] | None) -> None:
-        """Handle the end of the process; None if its guard was killed, and the process with it."""
+        """Handle the end of the process; the message is None if the guard was killed with the process."""
         if message is not None:
             self._process.read_rest()
         if self._ended.done():

@@ -34,7 +34,7 @@ START_S = 30.0
 """Maximum seconds for the guard to start the command; a guard that takes longer is considered hung."""
 
 GUARDS_MAX = 8
-"""Maximum guards tried for one command: all idle ones may have been killed just now."""
+"""Maximum guards tried for one command: all idle guards may have been killed just now."""
 
 TEMPORARY_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 """Errors after which a start is retried later: too few resources, or the program is being written."""
@@ -52,7 +52,7 @@ class Warm:
     env: Mapping[str, str]
     """The environment of the template, without the variables of a run."""
     function: tuple[str, str]
-    """The module and the name of the function."""
+    """The module of the function, and its name."""
     own: Mapping[str, str]
     """The variables of this run only."""
     runs_max: int
@@ -191,7 +191,7 @@ class ChildProcess:
         """Wait for the end and return the exit status, negative for a signal.
 
         By then, all descendants are killed and all output is read. A process for functions may stay for
-        further runs, without children and threads of this run.
+        further runs, but no child or thread of this run stays.
         """
         message = await self._ended
         for pump in self._pumps:
@@ -239,7 +239,7 @@ class ChildProcess:
         return not self._ended.done()
 
     def until(self, moment: float) -> None:
-        """Set the monotonic time at which the guard kills the command, in place of the last one set."""
+        """Set the monotonic time at which the guard kills the command; this replaces an earlier setting."""
         self._guard.send(f"until {moment!r}".encode())
 
     def signal(self, number: int) -> None:
@@ -269,7 +269,7 @@ class ChildProcess:
             self._started.set_result({"late": True})
 
     def _on_message(self, message: dict[str, Any] | None) -> None:
-        """Handle a message of the guard; None if it was killed, and the command with it."""
+        """Handle a message of the guard, or None if the guard was killed, and the command with it."""
         if message is None:
             self._folder_left = True
             if not self._started.done():  # the command may have started, if the guard read the request
@@ -366,7 +366,7 @@ def line_of(value: Mapping[str, object]) -> bytes:
 
 
 def _where(cwd: Path | None) -> str:
-    """Return the folder in which a program starts: by default the worker's, which is not the guard's."""
+    """Return the folder in which a program starts: by default the current folder of the worker."""
     return os.getcwd() if cwd is None else str(cwd)  # noqa: PTH109
 
 
@@ -382,6 +382,6 @@ def _shown(program: str) -> str:
 
 
 def _why_not(program: str, cwd: Path | None, error: OSError) -> str:
-    """Describe why a program does not start; names the folder if that is missing, not the program."""
+    """Describe why a program does not start; if its folder is missing, the text names the folder."""
     where = f" in {cwd}" if cwd is not None and str(error.filename) == str(cwd) else ""
     return f"cannot start {_shown(program)}{where}: {error.strerror or error}"

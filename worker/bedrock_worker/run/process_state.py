@@ -30,7 +30,7 @@ FILES = ("status", "limits", "timers")
 """The files in ``/proc/self`` that are compared; not every kernel has ``timers``."""
 
 READ_BYTES = 16_384
-"""Bytes of one read of such a file; each has some 1,500 bytes."""
+"""Bytes of one read of a file in ``/proc``; the files have about 1,500 bytes each."""
 
 ITIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
@@ -51,7 +51,7 @@ class ProcessState:
     def __init__(self, *, threads: bool = True) -> None:
         """Record the state; raises OSError if the kernel does not expose it.
 
-        With ``threads``, another number of threads counts as a change.
+        With ``threads``, a different number of threads counts as a change.
         """
         self._counts_threads = threads
         self._files: list[int] = []
@@ -102,7 +102,7 @@ class ProcessState:
             return False
 
     def _only_threads(self, now: tuple[Any, ...]) -> bool:
-        """Return whether only the number of threads differs, and Python knows of no additional one."""
+        """Return whether only the number of threads differs, and Python knows of no additional thread."""
         threading = sys.modules.get("threading")
         left = threading is not None and threading.active_count() > self._python_threads
         return not left and self._equal_but_threads(now)

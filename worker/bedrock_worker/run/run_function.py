@@ -45,7 +45,7 @@ ERROR_FILE = "error.json"
 """The file next to the result with the ``error`` and ``traceback`` of a failed function."""
 
 NOT_FLUSHED = 120
-"""Exit status if the last output could not be written; Python itself has the same."""
+"""Exit status if the last output could not be written, as Python itself has it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +73,7 @@ def close_lifespans() -> None:
 
 
 def print_line_by_line() -> None:
-    """Make output visible while the function runs."""
+    """Flush stdout after each line, so that output is visible while the function runs."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
@@ -134,7 +134,7 @@ def failed(error: BaseException, rules: RetryRules, write: Write | None, leave: 
 
 
 def _by_rules(error: BaseException, rules: RetryRules, write: Write | None) -> int:
-    """Return the exit status for an error by the function's retry rules, and store the delay they give."""
+    """Return the exit status for an error by the function's retry rules; store the delay they demand."""
     try:
         decision = None
         if rules and isinstance(error, Exception):
@@ -210,7 +210,7 @@ def last_line(error: BaseException) -> str:
 
 
 def _leave_error(error: str, text: str) -> None:
-    """Write the error to ``ERROR_FILE`` for the worker; without it, the worker shows the last output."""
+    """Write the error to ``ERROR_FILE`` for the worker; without this file, it shows the last output."""
     path = os.environ.get("BEDROCK_RESULT")
     if path:
         with suppress(OSError):
@@ -227,7 +227,7 @@ def read_job() -> dict[str, Any]:
 
 
 def prepare(module: str) -> None:
-    """Inspect the functions that a module declares, and cache what runs need to know of them."""
+    """Inspect the functions that a module declares, and cache what the runs of these functions need."""
     for declared in declared_in(module):
         declaration(declared.module, declared.function.__qualname__)
         if declared.expression is None:

@@ -23,7 +23,7 @@ AHEAD_MAX = 100
 """Maximum prefetched jobs for one kind of run: as many as one FinishJobs can end."""
 
 HELD_S_MAX = 0.2
-"""Maximum seconds that a job waits for a slot; it is handed back after at least half of that time."""
+"""Maximum seconds that a job waits for a slot; it is handed back after 50 to 100 % of this time."""
 
 RUN_S_FIRST = 1.0
 """Mean seconds of a run assumed at the start: so long that only dozens of short runs lead to prefetching."""
@@ -36,13 +36,13 @@ class Slots:
     """The slots for one kind of run."""
 
     def __init__(self, count: Callable[[], int], ahead_max: int = AHEAD_MAX) -> None:
-        """Let ``count()`` runs go on at a time, which may change; prefetch up to ``ahead_max`` jobs."""
+        """Let ``count()`` runs go on at a time (it may change); prefetch up to ``ahead_max`` jobs."""
         self._count, self._ahead_max = count, ahead_max
         self._mean_s = RUN_S_FIRST
         self._began: dict[JobRun, float] = {}
-        """When each run that has a slot began, in this order (the event loop's clock)."""
+        """When each run that has a slot began, by the event loop's clock; the oldest comes first."""
         self._waiting: list[tuple[int, int, JobRun]] = []
-        """A heap of waiting runs by priority and arrival; a withdrawn run stays in it until its turn."""
+        """A heap of (priority, arrival, run) for waiting runs; a withdrawn run stays in it until its turn."""
         self._number = 0
         self._closed = False
         self._check: asyncio.TimerHandle | None = None
@@ -58,7 +58,7 @@ class Slots:
         return min(self._ahead_max, max(0, int(quick * AHEAD_S / self._mean_s)))
 
     async def enter(self, run: JobRun) -> bool:
-        """Wait for a slot; return False if the run must not begin: it was withdrawn, or waited too long."""
+        """Wait for a slot; return False if the run must not begin (it was withdrawn, or waited too long)."""
         if self._closed:
             return False
         turn = run.hold()

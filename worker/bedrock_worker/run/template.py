@@ -29,13 +29,13 @@ from bedrock_worker.run.kernel import ControlGroup
 from bedrock_worker.run.process_state import ITIMERS, OFF, ProcessState, flushed
 
 RESULT_BYTES_MAX = 3_000
-"""Maximum bytes of a result that is sent with the end of its run; a larger one is left in the result file."""
+"""Maximum bytes of a result that is sent with the end of its run; a larger one stays in the result file."""
 
 BEFORE = "BEDROCK_BEFORE_FILE"
-"""The variable with the path of the file of results of the jobs before this one in a workflow."""
+"""The variable with the path of the file that has the results of earlier jobs of the workflow."""
 
 STAYS = (DONE, SNOOZE, RETRY, FAIL_PERMANENTLY, UNFIT)
-"""Exit statuses of functions that ended normally; after any other the process is not reused."""
+"""Exit statuses of functions that ended normally; after any other status, the process is not reused."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Imported:
-    """What the import of a module changed in this process; each run sees it as if it did the import."""
+    """What the import of a module changed in this process; each run finds the same changes."""
 
     def __init__(self, environment: Mapping[bytes, bytes], folder: str) -> None:
         """Record the changes since ``environment`` and ``folder``; undo what would end the template."""
@@ -99,7 +99,7 @@ class _Imported:
 
 
 def _temporary_folder() -> str | None:
-    """Return the temporary folder that the module has set, or None for the default; reset it to that."""
+    """Return the temporary folder that the module has set, or None; set the default folder again."""
     tempfile = sys.modules.get("tempfile")
     if tempfile is None or tempfile.tempdir is None:
         return None
@@ -243,7 +243,7 @@ def _perform_run(
     data: bytes | None,
     file: os.stat_result | None,
 ) -> tuple[int, str | None]:
-    """Perform one run; return its exit status, and its result unless that is stored in the result file."""
+    """Perform one run; return its exit status, and its result, or None if that is in the result file."""
     if "tempfile" in sys.modules:  # which has cached the folder of another run
         sys.modules["tempfile"].__dict__["tempdir"] = imported.temporary
     os.chdir(request["cwd"] if imported.folder is None else imported.folder)
@@ -318,7 +318,7 @@ class _Environment:
         return os.fsdecode(self._base[os.fsencode(name)])
 
     def set(self, own: Mapping[str, str]) -> None:
-        """Replace the environment by that of a run, whose variables are ``own``."""
+        """Replace the environment by that of a run, with the run's ``own`` variables."""
         environment = os.environ.__dict__[
             "_data"
         ]  # in bytes: converting its texts takes several times as long

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bedrock_worker.run.guard import Guard
 
 END_KEYS = ("done", "exit", "files")
-"""The integer keys in the line of JSON with which a process reports the end of a run."""
+"""The keys with integer values in the line of JSON with which a process reports the end of a run."""
 
 
 class Peer:
@@ -35,7 +35,7 @@ class Peer:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process has not ended; until then, no other process gets its id."""
+        """Return whether the process is alive; while it is, no other process can have its id."""
         return not select.select([self.end], [], [], 0)[0]
 
     def send(self, word: bytes, text: bytes = b"", handles: Sequence[int] = ()) -> bool:
@@ -47,11 +47,11 @@ class Peer:
         return True
 
     def receive(self) -> dict[str, Any]:
-        """Return the next message, empty if the process is gone."""
+        """Return the next message; an empty dict if the process is gone."""
         return read_available(self.way)
 
     def receive_end(self) -> dict[str, Any] | None:
-        """Return the report of the end of a run; empty if the process is gone, None for any other message."""
+        """Return the report of a run's end; empty if the process is gone, None for any other message."""
         word = _word(self.way)
         return read_end(word) or (None if word else {})
 
@@ -63,7 +63,7 @@ class Peer:
 
 
 def read_available(channel: socket.socket) -> dict[str, Any]:
-    """Return a message that has arrived, empty if there is none or the peer is gone."""
+    """Return a message that has arrived; an empty dict if there is none or the peer is gone."""
     word = _word(channel)
     message: dict[str, Any] = json.loads(word) if word else {}
     return message

@@ -20,7 +20,7 @@ from bedrock_worker.run import kernel
 from bedrock_worker.run.guard import FAULT, Guard
 
 ROUND_S = 0.5
-"""Maximum seconds of one round of killing what a killed guard left; other requests wait meanwhile."""
+"""Maximum seconds of one round of killing what a killed guard left; requests of the worker wait meanwhile."""
 
 ROUNDS_MAX = 10
 """Maximum rounds of killing, between which requests are served: some processes may not be killable."""
@@ -42,7 +42,7 @@ class Watchdog:
         self._left: list[bytes] = []
         """Folders of runs whose guards were killed; removed if the worker dies before it removes them."""
         self._rounds_left = 0
-        """How many rounds of killing what killed guards left are still to be done."""
+        """How many rounds of killing the processes that killed guards left may still follow."""
         self._poll = select.poll()
 
     def fork_guards(self) -> None:

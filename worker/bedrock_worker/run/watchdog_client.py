@@ -56,7 +56,7 @@ CLEAN_UP_S = 2 * ROUND_S
 """Maximum seconds that the whole worker waits for the watchdog to clean up after a killed guard."""
 
 STARTS_MAX = 2
-"""Maximum requests for one guard: the watchdog may have been killed just before the first."""
+"""Maximum requests for one guard: the watchdog may have been killed just before the first request."""
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals that the watchdog ignores: the worker handles what a supervisor sends to all processes."""
@@ -70,7 +70,7 @@ def _ignore() -> None:
 def _until_over(pids: Iterable[int], seconds: float = ROUND_S) -> None:
     """Wait until processes have exited and their children are reparented, up to ``seconds`` for each.
 
-    After the first that does not exit in time, the rest is not waited for.
+    If a process does not exit in time, the processes after it are not waited for.
     """
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -194,7 +194,7 @@ class WatchdogClient:
             self.release_guard(guard, killed=False)
 
     def release_guard(self, guard: GuardLink, *, killed: bool) -> None:
-        """Release a guard; if it was killed, kill those of its children that have become ours."""
+        """Release a guard; if it was killed, kill its children, as far as they have become ours."""
         self._busy.discard(guard)
         self._stops.discard(guard.pid)
         guard.release()
