@@ -47,30 +47,33 @@ for _opening, _closing in ("[]", "{}"):
     _STEP[ord(_opening)], _STEP[ord(_closing)] = 1, -1
 
 
+_TOO_DEEP = f"nested deeper than {JSON_DEPTH_MAX} levels"
+
+
 class RawJSON(str):
     """A JSON value as it was spelled inside a larger JSON text."""
 
     __slots__ = ()
 
 
-def check(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
+def check(text: str) -> None:
     """Raise ValueError unless a text is JSON that may be stored.
 
-    Refused are NaN, lone surrogates, nesting deeper than ``levels``, numbers that a double cannot hold, and
-    too many objects and arrays or numbers with huge exponents.
+    It refuses NaN, lone surrogates, nesting deeper than JSON_DEPTH_MAX, numbers that a double cannot hold,
+    and too many objects and arrays or numbers with huge exponents.
     """
     try:
         _VALID(str(text))
     except RecursionError:
-        raise ValueError(f"nested deeper than {levels} levels") from None
+        raise ValueError(_TOO_DEEP) from None
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None
     except UnicodeEncodeError:
         raise ValueError("half of a surrogate pair") from None
     if text.startswith('"'):  # a string has no nesting and no numbers
         return
-    if len(text) > 2 * levels and text.count("{") + text.count("[") > levels:
-        _check_levels(_without_strings(text), levels)
+    if len(text) > 2 * JSON_DEPTH_MAX and text.count("{") + text.count("[") > JSON_DEPTH_MAX:
+        _check_levels(_without_strings(text))
     if _SUSPECT.search(text) if len(text) < len(_LONG_RUN) else _is_suspect(text):
         _check_numbers(_without_strings(text).encode())
 
@@ -91,12 +94,12 @@ def _without_strings(text: str) -> str:
     return "".join(text.split('"')[::2])
 
 
-def _check_levels(text: str, levels: int) -> None:
+def _check_levels(text: str) -> None:
     brackets = text.encode().translate(None, _NO_BRACKETS)
     if len(brackets) > 2 * JSON_CONTAINERS_MAX:
         raise ValueError(f"more than {JSON_CONTAINERS_MAX} objects and arrays")
-    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > levels:
-        raise ValueError(f"nested deeper than {levels} levels")
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > JSON_DEPTH_MAX:
+        raise ValueError(_TOO_DEEP)
 
 
 def _is_suspect(text: str) -> bool:
@@ -223,11 +226,11 @@ _BLANKS = " \t\r\n"
 _NESTING = re.compile(r'[\[{\]}]|"(?:[^"\\]|\\.)*+"?|\n+', re.DOTALL)
 
 
-def parse(text: str, *, levels: int = JSON_DEPTH_MAX, values: int | None = None) -> Any:
+def parse(text: str, *, values: int | None = None) -> Any:
     """Parse a JSON text.
 
     Raises ValueError if it is not JSON (also for NaN, lone surrogates, raw control characters), nests deeper
-    than ``levels``, has a number that a double cannot hold, or more than ``values`` values.
+    than JSON_DEPTH_MAX, has a number that a double cannot hold, or more than ``values`` values.
     """
     if text.startswith('"') and "\\" not in text:  # the usual case, to which no limit applies
         try:
@@ -236,28 +239,28 @@ def parse(text: str, *, levels: int = JSON_DEPTH_MAX, values: int | None = None)
             pass
     if values is not None:
         check_count(text, values)
-    check(text, levels=levels)
+    check(text)
     return from_json(text, allow_inf_nan=False)
 
 
-def check_object(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
+def check_object(text: str) -> None:
     """Raise ValueError unless ``text`` is one JSON object within the limits of ``parse``."""
-    check(text, levels=levels)
+    check(text)
     if not text.startswith("{") and not text.lstrip(_BLANKS).startswith("{"):
         raise ValueError("not a JSON object")
 
 
-def check_depth(text: str, *, levels: int = JSON_DEPTH_MAX) -> None:
-    """Raise ValueError with the line at which a text, JSON or not, nests deeper than ``levels``."""
-    if text.count("{") + text.count("[") <= levels:
+def check_depth(text: str) -> None:
+    """Raise ValueError with the line at which a text, JSON or not, nests deeper than JSON_DEPTH_MAX."""
+    if text.count("{") + text.count("[") <= JSON_DEPTH_MAX:
         return
     depth, line = 0, 1
     for match in _NESTING.finditer(text):
         piece = match[0]
         if piece in "[{":
             depth += 1
-            if depth > levels:
-                raise ValueError(f"line {line}: nested deeper than {levels} levels")
+            if depth > JSON_DEPTH_MAX:
+                raise ValueError(f"line {line}: {_TOO_DEEP}")
         elif piece in "]}":
             depth -= 1
         else:

@@ -370,9 +370,9 @@ class TokenShares:
         self.total += count
         self._used[token] += count
 
-    def remove(self, token: str, count: int = 1) -> None:
-        """Count uses that ended."""
-        self.total -= count
-        self._used[token] -= count
+    def remove(self, token: str) -> None:
+        """Count the end of a use."""
+        self.total -= 1
+        self._used[token] -= 1
         if self._used[token] <= 0:
             del self._used[token]

@@ -123,6 +123,12 @@ class OwnKey(str):
         own.before = before
         return own
 
+    @classmethod
+    def of(cls, key: str | None) -> Self:
+        """Return a key with its owner, or with none if the key has no owner yet; ``key`` must not be None."""
+        assert key is not None
+        return key if isinstance(key, cls) else cls.for_caller(key, before=key)
+
 
 UNIQUE_KEY_PREFIX = "\x1funique\x1f"
 """Prefix of stored unique keys. No idempotency key has it: there, a runID or nothing takes the place of
@@ -246,9 +252,7 @@ class JobSpec(JobOptions):
     @property
     def own_key(self) -> OwnKey:
         """Return the idempotency key with its owner; the job must have such a key."""
-        key = self.idempotency_key
-        assert key is not None
-        return key if isinstance(key, OwnKey) else OwnKey.for_caller(key, before=key)
+        return OwnKey.of(self.idempotency_key)
 
     @property
     def wanted_priority(self) -> int:

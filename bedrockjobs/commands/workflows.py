@@ -181,9 +181,7 @@ class CreateWorkflow(Command[WorkflowIDReply]):
     @property
     def own_key(self) -> OwnKey:
         """Return the idempotency key with its owner; the workflow must have such a key."""
-        key = self.idempotency_key
-        assert key is not None
-        return key if isinstance(key, OwnKey) else OwnKey.for_caller(key, before=key)
+        return OwnKey.of(self.idempotency_key)
 
 
 class AddToWorkflow(Command[AddedReply]):

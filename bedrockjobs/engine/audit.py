@@ -29,7 +29,13 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.handlers.runs import value_or
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate, is_schedule, next_after, original_next_run
+from bedrockjobs.engine.handlers.ticks import (
+    CannotEvaluate,
+    is_schedule,
+    next_after,
+    next_by_repeat,
+    original_next_run,
+)
 from bedrockjobs.engine.unit import Outcome, perform
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.rows import AuditRow, Job
@@ -217,17 +223,7 @@ def _latest_usual(context: Context, job: Job) -> str:
     # The backoff has up to 25 % of jitter.
     retry = after_seconds(context.now_ms, 1.25 * longest)
     try:
-        own = (
-            next_after(job, context.now_ms)
-            if is_schedule(job)
-            else repeats.next_run(
-                job.repeat,
-                scheduled=original_next_run(job.data) or job.next_run,
-                started=job.last_run,
-                finished=context.now_ms,
-                compatibility=context.compatibility,
-            )
-        )
+        own = next_after(job, context.now_ms) if is_schedule(job) else next_by_repeat(context, job)
     except (CannotEvaluate, ValueError):
         own = None
     return max(own or "", retry, job.memory.trigger or "")

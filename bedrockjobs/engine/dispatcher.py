@@ -24,7 +24,7 @@ from bedrockjobs.base.config import (
     SLEEP_S_MAX,
 )
 from bedrockjobs.base.errors import Unavailable
-from bedrockjobs.base.principal import Principal, TokenShares, token_share
+from bedrockjobs.base.principal import TokenShares, token_share
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import Command
 from bedrockjobs.engine.batch import Batch, PendingCommit, unanswered
@@ -196,14 +196,9 @@ class Dispatcher:
         """Return True if a transaction is about to begin or is collecting commands for its commit."""
         return bool(self._gathered) if self._scheduled else self._group.probing
 
-    def submit(
-        self, command: Command[Any], deliver: Deliver, caller: Principal | None = None, by: str = ""
-    ) -> Submission:
-        """Queue a command; raise Unavailable if the queue is full or the server is stopping.
-
-        ``by`` is the name of the token that sends it.
-        """
-        submission = CallbackSubmission(command, deliver, caller, by)
+    def submit(self, command: Command[Any], deliver: Deliver) -> Submission:
+        """Queue a command of the server; raise Unavailable if the queue is full or the server is stopping."""
+        submission = CallbackSubmission(command, deliver)
         self.put(submission)
         return submission
 

@@ -324,12 +324,16 @@ class Maintenance:
         context.note("server started")
         for run_id, job_id, worker, lease_s, stop in context.unit.records.open_runs():
             context.emit(RunRestored(run_id, job_id, worker, lease_s, stop))
+        self._publish_stored(context)
+        self._pass_over_missed(context)
+
+    def _publish_stored(self, context: Context) -> None:
+        """Publish the stored state, and plan schedules by the current time zone rules."""
         context.emit(DrainsChanged(context.unit.records.drains()))
         context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
         context.emit(RunKeyKnown(context.unit.records.run_key()))
         ticks.forget_rules()
         self._plan_by_new_rules(context)
-        self._pass_over_missed(context)
 
     def _plan_by_new_rules(self, context: Context) -> None:
         """Plan schedules again whose ticks were planned by time zone rules that have changed."""
@@ -535,12 +539,8 @@ class SharedMaintenance(Maintenance):
             self._report_clock_change(context, done, (context.moment - moment_of(seen)).total_seconds())
 
     def _start(self, context: Context) -> None:
-        """Publish the stored state, and plan schedules by the current time zone rules."""
-        context.emit(DrainsChanged(context.unit.records.drains()))
-        context.emit(HoldChanged(hold_of(context.unit.records.pauses())))
-        context.emit(RunKeyKnown(context.unit.records.run_key()))
-        ticks.forget_rules()
-        self._plan_by_new_rules(context)
+        """Publish the stored state only: other servers may have renewed the leases of open runs."""
+        self._publish_stored(context)
 
     def note_alive(self, context: Context, done: Done) -> None:
         """Record the last minute's counters, along with another write."""

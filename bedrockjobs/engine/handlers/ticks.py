@@ -433,14 +433,19 @@ def next_run_of(context: Context, job: Job) -> Job | None:
         return None
     if is_schedule(job):
         return after_run(context, job)
-    found = repeats.next_run(
+    found = next_by_repeat(context, job)
+    return None if found is None else placed(job._replace(next_run=found))
+
+
+def next_by_repeat(context: Context, job: Job) -> str | None:
+    """Return the next run, after a run that ends now, of a job that repeats but is no schedule."""
+    return repeats.next_run(
         job.repeat,
         scheduled=original_next_run(job.data) or job.next_run,
         started=job.last_run,
         finished=context.now_ms,
         compatibility=context.compatibility,
     )
-    return None if found is None else placed(job._replace(next_run=found))
 
 
 def original_next_run(data: str) -> str | None:
