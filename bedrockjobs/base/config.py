@@ -9,7 +9,8 @@ DEFAULT_PORT = 8888
 """The port that Bedrock's documents and clients use."""
 
 PRIORITIES = (1000, 850, 750, 500, 250, 0)
-"""The priority levels, highest first. A take queries each in turn, so their number is fixed."""
+"""The priority levels, highest first. A take searches one level after the other, so the number of levels is
+fixed."""
 
 PRIORITY_DEFAULT = 500
 """Priority of a job created without one."""
@@ -58,8 +59,8 @@ more names takes longer than any other command, so a GetJobs with more runs afte
 with it."""
 
 NAMES_PER_COMMIT_MAX = 500
-"""Maximum number of names and patterns of long GetJobs (see NAMES_AT_ONCE) in one transaction: 20 ms, during
-which all other commands wait."""
+"""Maximum number of names and patterns of long GetJobs (see NAMES_AT_ONCE) in one transaction. This many take
+20 ms, during which all other commands wait."""
 
 NAMES_PER_SHARED_COMMIT_MAX = PATTERNS_MAX
 """Maximum number of names and patterns of long GetJobs in one transaction if servers share a database. It is
@@ -292,8 +293,9 @@ PAGE_BYTES = 4_096
 """SQLite's default page size."""
 
 CHECKPOINT_PAGES_MIN = 1_000
-"""Minimum number of pages in the write-ahead log before a commit checkpoints it; usually it does when four
-fifths of ``wal_bytes`` are full. A commit that checkpoints takes ten times as long, so it should be rare."""
+"""Minimum number of pages in the write-ahead log before a commit checkpoints it; usually a commit does so
+when four fifths of ``wal_bytes`` are full. A commit that checkpoints takes ten times as long, so it should be
+rare."""
 
 READS_NICE = 10
 """Nice value of background reads of the database: commands then wait half as long as at equal priority."""
@@ -355,7 +357,7 @@ OUTPUT_TAIL_MAX = 1_000
 """Maximum number of last output lines kept with a run."""
 
 OUTPUT_TAIL_DEFAULT = 10
-"""Default number of last output lines kept with a run, as Cronken's `max_finalized_output_lines`."""
+"""Default number of last output lines kept with a run, as in Cronken (`max_finalized_output_lines`)."""
 
 OUTPUT_LINES_PER_APPEND_MAX = 1_000
 """Maximum number of lines in one AppendOutput."""
@@ -423,7 +425,7 @@ FORMER_REPEATS_MAX = 10
 a repeat has up to 1,000 characters."""
 
 LEASE_S_DEFAULT = 45
-"""Default lease: seconds a worker may be silent, as Cronken's `ttl`."""
+"""Default lease in seconds, for which a worker may be silent, as in Cronken (`ttl`)."""
 
 HEARTBEAT_S = 10
 """Seconds between two heartbeats of bedrock-worker."""
@@ -432,7 +434,8 @@ GRACE_S_DEFAULT = 60
 """Default number of seconds between SIGTERM and SIGKILL when a run is stopped, as FTL's 1 min."""
 
 TAKE_BACK_S = 10
-"""Seconds after the server asked for SIGKILL until it ends the run itself, whatever the worker reports."""
+"""Seconds that a worker has to end a run after the server asked for SIGKILL; then the server ends the run
+itself."""
 
 BACKOFF_S_DEFAULT = 10
 """Default number of seconds before the first retry."""
@@ -453,15 +456,15 @@ LIST_MAX = 1_000
 """Maximum number of rows in one page of a list."""
 
 SCHEDULES_PER_SYNC_MAX = 10_000
-"""Maximum number of schedules of one source: reading this many takes 0.2 s, everything else is done in
-slices."""
+"""Maximum number of schedules of one source: reading this many takes 0.2 s, and all other work of the sync is
+done in slices."""
 
 SCHEDULE_GRACE_S = 600
 """Seconds after which a schedule that live workers no longer declare is removed: by then a restarted worker
 or a rebooted host is back, and people who follow events have had time to act."""
 
 REDECLARE_S = 60
-"""Seconds after which a worker declares its schedules again, so that a missing one is restored."""
+"""Seconds after which a worker declares its schedules again, so that a missing schedule is restored."""
 
 REDECLARE_S_MAX = 600
 """Maximum seconds after which a worker declares its schedules again. The interval grows from REDECLARE_S by a
@@ -491,11 +494,12 @@ REF_CHARS_MAX = 100
 into boxes."""
 
 WORKFLOW_KEPT_S = 24 * 3_600
-"""Default seconds for which a workflow is kept after its end: a nightly one until the next."""
+"""Default seconds for which a workflow is kept after its end: a nightly workflow is kept until the next
+night."""
 
 BEFORE_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum size of the results that a job of a workflow gets from the jobs before it: four of the largest.
-More belongs in a file."""
+"""Maximum size of the results that a job of a workflow gets from the jobs before it: as much as four of the
+largest results. Larger data belongs in a file."""
 
 RESULT_KEPT_S = 3_600
 """Default seconds for which the result of a function's job is kept: few callers wait longer."""
@@ -592,8 +596,8 @@ IMPORT_TOKENS_MAX = 500_000
 """Maximum number of tokens in a file of another system: parsing this many takes half a second."""
 
 YAML_NODES_MAX = 50_000
-"""Maximum number of values in a YAML file, since parsing one takes some 40 us: 7,000 schedules. TOML and JSON
-are faster."""
+"""Maximum number of values in a YAML file, since parsing a value takes some 40 us: as many as 7,000 schedules
+have. TOML and JSON are faster."""
 
 YAML_VALUES_PER_CHAR_MAX = 4
 """Maximum number of values in a YAML file per character, with aliases expanded: one line could expand to
@@ -661,7 +665,7 @@ SERVER_GONE_S = 10
 """Seconds without a heartbeat after which the other servers count a server as gone."""
 
 WATCH_EVERY_S = 0.5
-"""Seconds between two checks of a server for due maintenance that other servers may have written."""
+"""Seconds between two checks with which a server notices that other servers' writes made maintenance due."""
 
 WATCHED_EVERY_S = 2.0
 """Seconds after which a server that performs maintenance records again, in the shared database, that
@@ -682,7 +686,7 @@ QUEUED_LIMIT_MAX = 100_000
 """Maximum limit of queued jobs, since they are counted within a transaction: 40 ms for this many."""
 
 RUNNING_LIMIT_MAX = 10_000
-"""Maximum limit of concurrent runs: all runs in progress are counted with each take of its names."""
+"""Maximum limit of concurrent runs, since each take of a limited name counts all runs in progress."""
 
 STARTS_MAX = 1_000_000
 """Maximum number of starts in the period of a rate: more than a server hands out in a minute."""

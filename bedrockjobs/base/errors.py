@@ -231,7 +231,7 @@ class WorkflowFailed(JobFailed):
 
 _TRACEBACK = re.compile(r"^[ |+]*(?:Exception Group )?Traceback \(most recent call last\):$", re.MULTILINE)
 _RAISED = re.compile(r"(?:  [|] )?((?:[^\W\d]\w*\.)*[^\W\d]\w*)(?:: |$)")
-"""The line of a traceback that names the exception."""
+"""Matches the line of a traceback that names the exception."""
 
 _ASKED = ("Fail", "Retry")
 """Exceptions that job functions raise to choose the outcome; errors that report them have no traceback."""
@@ -259,7 +259,7 @@ def parts_of_error(error: str) -> tuple[str, str, str]:
 _EXCEPTION = re.compile(
     r"((?:[^\W\d]\w*\.)*(?:\w*(?:Error|Exception|ExceptionGroup|Exit|Interrupt|Warning)|Fail|Retry))(?::|$)"
 )
-"""A line that states an exception and is not the end of a traceback."""
+"""Matches a line that states an exception and is not the end of a traceback."""
 
 ERROR_TYPE_CHARS_MAX = 100
 """Maximum length of the name of an exception's type: a command may print any text that looks like one."""
@@ -321,7 +321,7 @@ BY_REASON: dict[tuple[int, str], type[CommandError]] = {
     (DamagedData.code, DamagedData.default_reason): DamagedData,
     (MockMismatch.code, MockMismatch.default_reason): MockMismatch,
 }
-"""Errors that share their code with another and are identified by their reason."""
+"""Errors that share their code with another error and are identified by their reason."""
 
 BY_CODE: dict[int, type[CommandError]] = {
     kind.code: kind for kind in ERRORS if kind not in BY_REASON.values()

@@ -109,9 +109,9 @@ def frame_of(error: str) -> str:
 
 
 def split_frames(error: str) -> list[tuple[bool, str]]:
-    """Split an error into groups of lines: whether the lines are frames of libraries, and the lines.
+    """Split an error into groups of lines, each with whether its lines are frames of libraries.
 
-    The source lines below a frame belong to it.
+    The source lines below a frame belong to the group of the frame.
     """
     parts: list[tuple[bool, list[str]]] = []
     library = False

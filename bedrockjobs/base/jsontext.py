@@ -293,8 +293,8 @@ class Attributes:
     def texts_of(self, text: str, *, strict: bool) -> dict[str, str]:
         """Return the texts of the attributes that are present and not null.
 
-        Raises UnknownAttribute for an unknown one if ``strict``, else ignores it; ValueError if the text is
-        not a JSON object.
+        An unknown attribute is ignored, or with ``strict`` raises UnknownAttribute. Raises ValueError if the
+        text is not a JSON object.
         """
         if len(text) <= 500:  # a short object has fewer members than there are known attributes
             present = members(text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within limits, named so in help texts and errors."""
+    """A whole number within limits; help texts and errors call it by that name."""
 
     name = "whole number"
 
@@ -44,7 +44,7 @@ class ProgramCommand(click.Command):
     """A program; it suggests options for unknown ones, and exits with 74 if output cannot be written."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
-        """Parse the options; ``--help`` and ``--version`` write output."""
+        """Parse the options; this may already write output, as for ``--help`` and ``--version``."""
         try:
             with output_written():
                 return super().make_context(*args, **more)

@@ -49,7 +49,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class TOMLTable:
-    """The entries of one table by key, and the problems outside it, a sentence each."""
+    """The entries of one table by key, and the problems in other parts of the file, a sentence each."""
 
     entries: Mapping[str, TableEntry]
     problems: tuple[str, ...]
@@ -95,7 +95,7 @@ def read_table(path: Path, table: str) -> TOMLTable:
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return the problem of a key that is no setting, with a suggestion."""
+    """Return the text of the problem that a key is no setting, with a suggestion."""
     near = get_close_matches(key.replace("-", "_"), known, 1)
     return f"there is no such setting{f', did you mean {near[0]}?' if near else ''}"
 

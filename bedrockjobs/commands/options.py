@@ -210,7 +210,7 @@ EMPTIED: Any = ""
 
 
 class JobOptions(Parameters):
-    """Options on how a job is run, retried and scheduled; an empty text removes one."""
+    """Options on how a job is run, retried and scheduled; an empty text removes an option."""
 
     model_config = ConfigDict(json_schema_extra=one_command)
     refusals = [

@@ -72,7 +72,7 @@ class Access:
         """Apply the settings; ``reachable`` is true if other machines can connect to the server."""
         self._clock = clock
         self.write: Write = lambda act, done: None
-        """Calls its first argument in a transaction, and its second one after the commit."""
+        """Calls its first argument in a transaction, and its second argument after the commit."""
         self._closed = reachable and not settings.insecure
         self._behind_proxy = settings.behind_proxy
         self._fronted = bool(settings.behind_proxy or settings.trusted_proxies or settings.public_hosts)
@@ -98,7 +98,8 @@ class Access:
         """Returns the run to which a run token belongs, or None if it is invalid."""
         self._taken_without = Permission("", "work")  # for a job that was taken without a token
         self.unread: tuple[str, str] | None = None
-        """Why tokens cannot be read yet: reason and detail of the refusal of every request until then."""
+        """Reason and detail with which every request is refused while tokens cannot be read; None
+        otherwise."""
         self.on_first: Callable[[], object] = lambda: None
         """Called when the first token is created, to end the waits of clients without one."""
 
@@ -337,7 +338,7 @@ def _grant(row: TokenRow, before: Permission | None) -> Permission:
 
 
 def _grant_of_login(login: LoginRow, token: Permission, before: Permission | None) -> Permission:
-    """Return the permission of a session: that of its token, with an expiry of its own."""
+    """Return the permission of a session: the permission of its token, with an expiry of its own."""
     names = () if token.scope is None else token.scope.patterns
     expires = min(login.expires, token.expires or login.expires)
     found = Permission(

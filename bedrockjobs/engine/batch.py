@@ -413,7 +413,7 @@ class Batch:
     def _serve(self, work: PendingCommit, waiter: Waiter, only: Job | None = None) -> Answer | None:
         """Take a job for a waiter; return None if there is none.
 
-        ``only`` is the job to take if it is known to be the only due one.
+        ``only`` is the job to take if it is known to be the only due job.
         """
         outcome: Outcome | None
         try:

@@ -203,7 +203,7 @@ class Dispatcher:
         return submission
 
     def put(self, submission: Submission) -> None:
-        """Queue a submission with a command; raise Unavailable as ``submit`` does."""
+        """Queue a submission with a command; raise Unavailable if the queue is full or the server stops."""
         if self._draining:
             raise Unavailable("Server is stopping", "try again in a moment")
         if self.pending >= self._settings.pending_max:
@@ -333,7 +333,7 @@ class Dispatcher:
             self._schedule()
 
     def _schedule(self) -> None:
-        """Begin a transaction in the next loop iteration, so that requests read in this one share it."""
+        """Begin a transaction in the next loop iteration, so that requests read until then share it."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._next)

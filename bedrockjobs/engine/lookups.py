@@ -43,7 +43,7 @@ class Lookups:
         refer: Callable[[list[Submission]], object],
         idle: Callable[[], object],
     ) -> None:
-        """Read from ``rows``; None if the engine has no connection for lookups.
+        """Read from ``rows``, which is None if the engine has no connection for lookups.
 
         ``answer`` receives the outcomes, ``refer`` the submissions that the writer has to execute; ``idle``
         is called when no lookup is left.
@@ -120,7 +120,7 @@ class Lookups:
 
 
 def _outcome(context: Context, submission: Submission) -> Outcome | None:
-    """Execute a lookup; return None if the writer has to."""
+    """Execute a lookup; return None if the writer has to execute it."""
     command = submission.command
     assert command is not None
     context.by = submission.by

@@ -66,10 +66,7 @@ TRY_AGAIN_S = 2.0
 
 
 class Done:
-    """What maintenance did in a transaction, to be applied to the state in memory after the commit.
-
-    Usually nothing.
-    """
+    """What maintenance did in a transaction, usually nothing; applied to the memory after the commit."""
 
     started: bool = False
     worker_events: int = 0

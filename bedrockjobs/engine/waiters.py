@@ -79,7 +79,7 @@ class WaiterGroup:
         self.once = once
         self.waiters: dict[int, Waiter] = {}
         self.due: str | None = None
-        """A timestamp before which no job becomes due for the group; None: no matching job is queued."""
+        """A timestamp before which no job becomes due for the group; None if no matching job is queued."""
 
     def oldest(self) -> Waiter:
         """Return the waiter to be served first."""

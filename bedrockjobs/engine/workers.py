@@ -218,7 +218,7 @@ class Share:
 
 
 class MembershipEvents:
-    """Joins and departures of workers and servers, as events to write; too many are merged into one."""
+    """Joins and departures of workers and servers, as events to write; those beyond a limit are merged."""
 
     def __init__(self, clock: Clock, on_events: Callable[[], None]) -> None:
         """Count minutes by ``clock``; ``on_events`` is called when there is an event to write."""

@@ -31,7 +31,7 @@ ERROR_CHARS_KEPT = 500
 
 
 class Delivery(NamedTuple):
-    """Progress of a rule's messages. Timestamps are as in the tables, empty: never."""
+    """Progress of a rule's messages. Timestamps are as in the tables; an empty one means never."""
 
     up_to: int = 0
     """The last event of the message in progress. If this is 0 or at most the cursor, no message is in

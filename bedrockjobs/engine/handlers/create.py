@@ -194,7 +194,7 @@ def create(
     source: str = "",
     place: graph.Place | None = None,
 ) -> int:
-    """Create a job, or update the one with its unique name; return the jobID.
+    """Create a job, or update the job with its unique name; return the jobID.
 
     ``place`` is its place in a workflow.
     """

@@ -137,7 +137,7 @@ def _pause(context: Context, job: Job, event: Transition) -> None:
 
 @handles(RetryJob, plan=plan_ending)
 def retry_job(context: Context, command: RetryJob) -> Answer:
-    """Requeue a running job, or with ``revive`` a FAILED one."""
+    """Requeue a running job, or with ``revive`` a FAILED job."""
     then_names(command)
     job = existing(context, command.job_id)
     check_run(job, command.run_id)

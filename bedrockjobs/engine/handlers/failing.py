@@ -170,7 +170,7 @@ def stopped(context: Context, job: Job, event: Transition = "stop") -> None:
 
 
 def stop_schedule(context: Context, job: Job, error: CannotEvaluate) -> None:
-    """Make a schedule FAILED because it cannot be evaluated; UpdateJob or RetryJob repairs it."""
+    """Make a schedule FAILED because its repeat cannot be evaluated; UpdateJob or RetryJob repairs it."""
     message = shortened(f"Its repeat can not be evaluated: {error}")
     notes = job.memory.after_end()._replace(
         error=message, broken=True, failed=True, trigger=None, pending=False, before=None

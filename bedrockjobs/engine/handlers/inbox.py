@@ -57,7 +57,7 @@ def spec_of(row: InboxRow) -> CreateJob:
 
 
 def _plan(row: InboxRow) -> AccessPlan:
-    """Return the plan of CreateJob, without a new jobID, since the row has one."""
+    """Return the plan of CreateJob, but for no new jobID, since the row already has a jobID."""
     try:
         return replace(plan_create(spec_of(row)), new_jobs=0)
     except CommandError:

@@ -227,7 +227,7 @@ LimitT = TypeVar("LimitT", Limit, Retention)
 
 
 def _with(rows: Sequence[LimitT], row: LimitT) -> tuple[LimitT, ...]:
-    """Return the rows sorted by pattern, with ``row`` added or replacing its pattern's; raises TooMany."""
+    """Return the rows by pattern, with ``row`` in place of any other of its pattern; raises TooMany."""
     others = [other for other in rows if other.pattern != row.pattern]
     if len(others) >= LIMITS_MAX:
         raise TooMany("Too many limits", f"name: expected at most {LIMITS_MAX} patterns in all")

@@ -171,7 +171,7 @@ def _count(job: Job, first: str, last: str) -> int:
 
 @lru_cache(maxsize=1_024)
 def _count_of(repeat: str, formers: tuple[tuple[str, str], ...], first: str, last: str) -> int:
-    """Return the number of ticks from ``first`` to ``last``, which are ticks themselves and counted."""
+    """Return the number of ticks from ``first`` to ``last``; both are ticks, and are counted."""
     count, after = 1, first[:19]
     for former, until in formers:
         if after < until:

@@ -1,6 +1,7 @@
 """Parsing of cron expressions: five to seven fields, a macro, an interval or a weekday.
 
-This module also defines how the fields act together; ``cron_args`` parses Cronken's mappings, which differ.
+This module also defines how the fields act together; ``cron_args`` parses Cronken's mappings, whose fields
+act together in another way.
 """
 
 from __future__ import annotations
