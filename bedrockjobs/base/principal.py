@@ -79,8 +79,13 @@ RUN_TOKEN_CHARS_MAX = 200
 """Maximum length of a run token: two numbers of 19 digits, an HMAC of 43 characters, a name of at most
 100."""
 
+ANONYMOUS = "(anonymous)"
+"""The name under which clients without a token act if they may; no token can have it."""
+
 _RUN_SHAPE = re.compile(
-    r"bjr_([1-9][0-9]{0,18})_([1-9][0-9]{0,18})_([A-Za-z0-9_-]{43})([A-Za-z0-9._@/:-]{0,100})", re.ASCII
+    r"bjr_([1-9][0-9]{0,18})_([1-9][0-9]{0,18})_([A-Za-z0-9_-]{43})"
+    rf"([A-Za-z0-9._@/:-]{{0,100}}|{re.escape(ANONYMOUS)})",
+    re.ASCII,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -9,13 +10,24 @@ import click
 
 from bedrockjobs.base.clock import SystemClock, timestamp
 from bedrockjobs.base.errors import CommandError
+from bedrockjobs.base.principal import ANONYMOUS
 from bedrockjobs.cli.database import database_errors, file_named, is_url, schema_option
 from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
-from bedrockjobs.cli.session import CommandRefused, Session, built, records_in, server_options
-from bedrockjobs.cli.values import PastTime, current_user, since_option, since_timestamp
+from bedrockjobs.cli.session import CommandRefused, Session, built, interactive, records_in, server_options
+from bedrockjobs.cli.values import Moment, PastTime, current_user, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option, listing, takes, typed, typed_command, typed_values
-from bedrockjobs.commands import Command, CreateToken, ListAudit, ListTokens, RevokeToken, RotateToken
+from bedrockjobs.commands import (
+    AllowAnonymous,
+    Command,
+    CreateToken,
+    ListAudit,
+    ListTokens,
+    ListWorkers,
+    RevokeToken,
+    RotateToken,
+    Status,
+)
 
 AUDIT_COLUMNS = ("seq", "at", "by", "address", "command", "name", "jobID", "detail")
 
@@ -47,13 +59,89 @@ def token() -> None:
     typed("roles", "--role", "roles", required=True, metavar="ROLE[,ROLE]"),
     typed("names", metavar="GLOB[,GLOB]"),
     *("no_data", "expires"),
+    "anonymous_until",
+    typed("anonymous_roles", "--anonymous-role", metavar="ROLE[,ROLE]"),
 )
 @_database
 @schema_option
 @server_options
 def create(session: Session, /, database: str | None, schema: str, **_: Any) -> None:
-    """Create a token and write it to stdout; it cannot be shown again."""
+    """Create a token and write it to stdout; it cannot be shown again.
+
+    Before the first token, clients that are connected without one are counted; on a terminal you are asked
+    how long they may continue.
+    """
+    given = click.get_current_context().params
+    if database is None and given["anonymous_until"] is None and given["anonymous_role"] is None:
+        given["anonymous_until"] = _asked_until(session)
     _write_new(session, _done(session, CreateToken, database, schema))
+
+
+def _asked_until(session: Session) -> Any:
+    """Return how long clients without a token may continue, if this is the first token and any are there."""
+    try:
+        if session.rows(ListTokens, {"limit": 1}):
+            return None
+        connections = int(session.reply(Status)["connections"]) - 1
+        workers = len(session.rows(ListWorkers))
+    except CommandRefused:  # it is not the first token, or creating it is refused too
+        return None
+    if not (connections > 0 or workers):
+        return None
+    there = f"other connections: {connections}, live workers: {workers}"
+    if not interactive():
+        click.echo(
+            f"From now on clients without a token are refused ({there}). To let them continue for a while:"
+            " bedrockjobs token anonymous --role operate --expires 24h",
+            err=True,
+        )
+        return None
+    question = f"How long may clients without a token continue ({there}; 0: not at all)?"
+    return click.prompt(question, default="24h", type=_TimeOrZero(), err=True) or None
+
+
+class _TimeOrZero(Moment):
+    """A time until which clients may continue; a false value if they may not."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | timedelta:
+        return "" if str(value).strip() == "0" else super().convert(value, param, ctx)
+
+
+@token.command("anonymous")
+@takes(
+    AllowAnonymous,
+    typed("roles", "--role", "roles", metavar="ROLE[,ROLE]"),
+    typed("names", metavar="GLOB[,GLOB]"),
+    *("no_data", "expires"),
+)
+@click.option("--end", is_flag=True, help="Refuse clients without a token again.")
+@_database
+@schema_option
+@server_options
+def anonymous(
+    session: Session, /, roles: str | None, database: str | None, schema: str, end: bool, **_: Any
+) -> None:
+    """Let clients without a token use the server, from where they could before the first token.
+
+    \b
+    bedrockjobs token anonymous --role read
+    bedrockjobs token anonymous --role operate --expires 24h
+    bedrockjobs token anonymous --end
+    """
+    if end == (roles is not None):
+        raise click.UsageError("give either --role or --end")
+    if end:
+        click.get_current_context().params["name"] = ANONYMOUS
+        _send(session, built(RevokeToken, {"name": ANONYMOUS, "by": current_user()}), database, schema)
+        write_one({"name": ANONYMOUS}, session.form, "Clients need a token.", identity="name")
+        return
+    record = _done(session, AllowAnonymous, database, schema)
+    until = text_of(record, "expires")
+    roles = ", ".join(json.loads(record["roles"]))
+    told = f"Clients without a token have the roles {roles}{f' until {until} UTC' if until else ''}."
+    write_one(record, session.form, told, identity="name")
 
 
 @token.command("rotate")
@@ -89,11 +177,17 @@ listing(
 def _done(session: Session, command_class: type[Command[Any]], database: str | None, schema: str) -> Record:
     """Execute a command on the server, or if ``database`` is given directly on that database."""
     values = click.get_current_context().params
+    if database is not None:  # no server is there whose clock counts
+        for name in ("expires", "anonymous_until"):
+            if isinstance(values.get(name), timedelta):
+                values[name] = timestamp(SystemClock().now() + values[name])
+    return _send(session, typed_command(session, command_class, by=current_user()), database, schema)
+
+
+def _send(session: Session, command: Command[Any], database: str | None, schema: str) -> Record:
+    """Send a command to the server, or if ``database`` is given execute it on that database."""
     if database is None:
-        return session.record(typed_command(session, command_class, by=current_user()))
-    if isinstance(values.get("expires"), timedelta):  # no server is there whose clock counts
-        values["expires"] = timestamp(SystemClock().now() + values["expires"])
-    command = typed_command(session, command_class, by=current_user())
+        return session.record(command)
     from bedrockjobs.databases.by_hand import do_on_file, do_on_postgresql
 
     try:

@@ -1,5 +1,7 @@
 """Commands for access control: tokens, and the audit of operators' changes."""
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -7,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from bedrockjobs.base import json_schemas
 from bedrockjobs.base.config import GLOB_CHARS_MAX, NAME_CHARS_MAX, WORKER_CHARS_MAX
 from bedrockjobs.base.json_schemas import SchemaType
-from bedrockjobs.base.principal import ROLES, TOKEN_CHARS_MAX
+from bedrockjobs.base.principal import ANONYMOUS, ROLES, TOKEN_CHARS_MAX
 from bedrockjobs.base.wire import Boolean, JobID, OneLine, Timestamp, listed, one_line, refused
 from bedrockjobs.commands.base import BUSY, SLOW, Command, Empty, Example, Paging, Refusal, Reply, Scoping
 from bedrockjobs.commands.runs import Limit
@@ -44,14 +46,34 @@ def _some_stars(value: list[str]) -> list[str]:
     return value
 
 
-def _roles_shape() -> dict[str, Any]:
-    one = "|".join(ROLES)
-    items = {"type": "string", "enum": list(ROLES)}
-    texts = json_schemas.text_of(f"(?:{one})(?:,(?:{one})){{0,4}}")
-    return {"anyOf": [{"type": "array", "items": items, "minItems": 1, "maxItems": 5}, texts]}
+def _roles_shape(roles: Sequence[str] = ROLES) -> dict[str, Any]:
+    one = "|".join(roles)
+    items = {"type": "string", "enum": list(roles)}
+    texts = json_schemas.text_of(f"(?:{one})(?:,(?:{one})){{0,{len(roles) - 1}}}")
+    return {"anyOf": [{"type": "array", "items": items, "minItems": 1, "maxItems": len(roles)}, texts]}
+
+
+def _anonymous_roles(value: Any) -> list[str]:
+    """Return the roles of clients without a token, which cannot be admin."""
+    roles = _roles(value)
+    if "admin" in roles:
+        raise refused("Malformed roles", "one or more of read, produce, work and operate")
+    return roles
 
 
 TokenName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=100)]
+Roles = Annotated[list[str], BeforeValidator(_roles), SchemaType(_roles_shape)]
+AnonymousRoles = Annotated[
+    list[str], BeforeValidator(_anonymous_roles), SchemaType(lambda: _roles_shape(ROLES[:-1]))
+]
+# Patterns of one token: each read may become as many queries.
+TokenPatterns = Annotated[
+    list[str],
+    Field(max_length=20),
+    BeforeValidator(_names),
+    AfterValidator(_some_stars),
+    SchemaType(json_schemas.patterns),
+]
 
 
 class TokenReply(Reply):
@@ -103,6 +125,9 @@ _NEW = {
 }
 
 
+_ANONYMOUS = {**_TOKEN, "name": ANONYMOUS, "roles": ["read"], "names": [], "lastUsed": "", "addresses": []}
+
+
 class CreateToken(Command[NewTokenReply]):
     """Create a token; its secret is returned once. As soon as there is a token, every client needs one."""
 
@@ -110,10 +135,18 @@ class CreateToken(Command[NewTokenReply]):
     role = "admin"
     example = Example({"name": "deploy", "roles": ["operate"], "names": ["report/*"]}, _NEW)
     refusals = [
-        Refusal(402, "Malformed roles", "`roles` has an unknown role, or none."),
+        Refusal(
+            402, "Malformed roles", "A role is unknown, `roles` is empty, or `anonymousRoles` has admin."
+        ),
         Refusal(402, "Malformed names", "`names` are not patterns, or are given for admin."),
         Refusal(402, "Malformed noData", "`noData` is given with roles other than read and produce."),
         Refusal(402, "Malformed expires", "`expires` is in the past."),
+        Refusal(402, "Malformed anonymousUntil", "`anonymousUntil` is in the past."),
+        Refusal(
+            405,
+            "It is not the first token",
+            "`anonymousRoles` or `anonymousUntil` is given, but clients already need a token.",
+        ),
         Refusal(
             405, "The first token must be admin", "There has never been a token, and this one is not admin."
         ),
@@ -124,18 +157,11 @@ class CreateToken(Command[NewTokenReply]):
     name: TokenName = Field(
         description="Name of the token; changes made with it are recorded under this name as `by`."
     )
-    roles: Annotated[list[str], BeforeValidator(_roles), SchemaType(_roles_shape)] = Field(
+    roles: Roles = Field(
         description="read, produce, work, or several of them; operate includes all three, admin includes"
         " everything."
     )
-    # Patterns of one token: each read may become as many queries.
-    names: Annotated[
-        list[str],
-        Field(max_length=20),
-        BeforeValidator(_names),
-        AfterValidator(_some_stars),
-        SchemaType(json_schemas.patterns),
-    ] = Field(
+    names: TokenPatterns = Field(
         default=[], description="GLOB patterns of the names that it sees; all if left out. Not for admin."
     )
     no_data: Boolean = Field(
@@ -144,6 +170,46 @@ class CreateToken(Command[NewTokenReply]):
         " members out and list them in `hidden`; of an error they have only the type.",
     )
     expires: Timestamp | None = Field(default=None, description="When it expires; never if left out.")
+    anonymous_roles: AnonymousRoles | None = Field(
+        default=None,
+        description="With the first token: what clients without a token may do from now on; see"
+        " AllowAnonymous. They are refused if it is left out; with anonymousUntil it is operate.",
+    )
+    anonymous_until: Timestamp | None = Field(
+        default=None, description="With the first token: until when clients without a token may continue."
+    )
+    by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
+
+
+class AllowAnonymous(Command[TokenReply]):
+    """Let clients without a token use the server with these roles, from where they could before the first.
+
+    Sent again, it replaces the former permission. End it with RevokeToken and the name `(anonymous)`.
+    """
+
+    group = "access"
+    role = "admin"
+    repeatable = True
+    example = Example({"roles": ["read"]}, _ANONYMOUS)
+    refusals = [
+        Refusal(402, "Malformed roles", "`roles` has an unknown role, admin, or none."),
+        Refusal(402, "Malformed names", "`names` are not patterns."),
+        Refusal(402, "Malformed noData", "`noData` is given with roles other than read and produce."),
+        Refusal(402, "Malformed expires", "`expires` is in the past."),
+        Refusal(405, "There is no token", "Clients need no token until the first one is created."),
+    ]
+
+    roles: AnonymousRoles = Field(
+        description="read, produce, work, or several of them; operate includes all three."
+    )
+    names: TokenPatterns = Field(
+        default=[], description="GLOB patterns of the names that such clients see; all if left out."
+    )
+    no_data: Boolean = Field(
+        default=False,
+        description="Hide data, results and output of jobs from such clients, as CreateToken does.",
+    )
+    expires: Timestamp | None = Field(default=None, description="When this ends; never if left out.")
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
@@ -166,7 +232,10 @@ class ListTokens(Command[TokensReply]):
 
 
 class RevokeToken(Command[Empty]):
-    """Revoke a token; waits and streams of its users end at once."""
+    """Revoke a token; waits and streams of its users end at once.
+
+    The name `(anonymous)` revokes the permission of clients without a token; see AllowAnonymous.
+    """
 
     group = "access"
     role = "admin"
@@ -174,7 +243,9 @@ class RevokeToken(Command[Empty]):
     example = Example({"name": "deploy"})
     refusals = [NO_TOKEN, Refusal(405, "It is the last admin", "No other valid admin token would be left.")]
 
-    name: TokenName = Field(description="Name of the token.")
+    name: Annotated[str, Field(pattern=f"^({NAME_PATTERN}|{re.escape(ANONYMOUS)})$", max_length=100)] = Field(
+        description="Name of the token, or `(anonymous)`."
+    )
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 

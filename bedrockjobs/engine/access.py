@@ -17,6 +17,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import Clock, timestamp_ms
 from bedrockjobs.base.errors import TooManyWrong, Unauthenticated, Unavailable
 from bedrockjobs.base.principal import (
+    ANONYMOUS,
     RUN_PREFIX,
     Permission,
     Principal,
@@ -93,7 +94,10 @@ class Access:
         self.asks = self._closed
         """Whether requests have to be authenticated; checked on every request."""
         self.on = False
-        """Whether a token was ever created, so that each client needs one."""
+        """Whether a token was ever created, so that each client needs one, or is ``anonymous``."""
+        self.anonymous: Permission | None = None
+        """The permission of clients without a token since the first token exists; None if they have none. It
+        may have expired."""
         self.run_of_token: Callable[[str], RunOfToken | None] = lambda _: None
         """Returns the run to which a run token belongs, or None if it is invalid."""
         self._taken_without = Permission("", "work")  # for a job that was taken without a token
@@ -115,18 +119,30 @@ class Access:
     def _replace_tokens(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
         now = timestamp_ms(self._clock.now())
         before, first = self._by_digest | self._logins, bool(tokens) and not self.on
+        if self.anonymous is not None:
+            before[ANONYMOUS] = self.anonymous
         self._known, self.on = True, bool(tokens)
         self.asks = self.on or self._closed
         self._by_digest = {
-            row.digest: _grant(row, before.get(row.digest)) for row in tokens if acts.counts(row, now)
+            row.digest: _grant(row, before.get(row.digest))
+            for row in tokens
+            if row.name != ANONYMOUS and acts.counts(row, now)
         }
+        self.anonymous = next(
+            (
+                _grant(row, before.get(ANONYMOUS))
+                for row in tokens
+                if row.name == ANONYMOUS and acts.counts(row, now)
+            ),
+            None,
+        )
         self._by_name = by_name = {grant.name: grant for grant in self._by_digest.values()}
         self._logins = {
             login.digest: _grant_of_login(login, by_name[login.token], before.get(login.digest))
             for login in logins
             if login.token in by_name
         }
-        kept = {id(grant) for grant in (*self._by_digest.values(), *self._logins.values())}
+        kept = {id(grant) for grant in (*self._by_digest.values(), *self._logins.values(), self.anonymous)}
         for grant in before.values():
             if id(grant) not in kept:
                 grant.end()
@@ -144,8 +160,9 @@ class Access:
         if self.unread is not None:
             raise Unavailable(*self.unread)
         direct = not (http and self._fronted)
+        admitted = not self._closed or self._is_here(address, direct=direct)
         if not self.on:
-            if self._closed and not self._is_here(address, direct=direct):
+            if not admitted:
                 raise Unauthenticated(
                     detail="no token exists yet: create one on the server's machine with"
                     " bedrockjobs token create NAME --role admin"
@@ -153,6 +170,9 @@ class Access:
             return Principal(self.everything, address, direct=direct)
         if address == UNIX and self._unix is not None and self._is_here(address, direct=direct):
             return Principal(self._unix, address, direct=direct)
+        if admitted and self.anonymous is not None and self._counts(self.anonymous):
+            self._note_used(self.anonymous, address)
+            return Principal(self.anonymous, address, direct=direct)
         raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
 
     def _is_here(self, address: str, *, direct: bool) -> bool:
@@ -189,7 +209,12 @@ class Access:
     def _by_run_token(self, token: str, address: str) -> Principal:
         """Return the principal of a run token, with no more permissions than its worker's token."""
         run = self.run_of_token(token)
-        grant = None if run is None else self._by_name.get(run.by) if run.by else self._taken_without
+        if run is None:
+            grant = None
+        elif run.by == ANONYMOUS:
+            grant = self.anonymous
+        else:
+            grant = self._by_name.get(run.by) if run.by else self._taken_without
         if grant is None or not self._counts(grant):
             raise self._refusal(address, whole=True)
         return Principal(grant, address, run)
@@ -235,6 +260,11 @@ class Access:
         if grant is self.everything:
             return not self.on and (not self._closed or self._is_here(caller.address, direct=caller.direct))
         return grant is self._unix or self._counts(grant)
+
+    @property
+    def needs_token(self) -> bool:
+        """Return whether a request without a token is refused, except on open paths."""
+        return self.on and self.anonymous is None
 
     def _counts(self, grant: Permission) -> bool:
         if grant.expires and grant.valid and grant.expires <= timestamp_ms(self._clock.now()):

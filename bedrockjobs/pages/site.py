@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from bedrockjobs.base.clock import offset_seconds_of
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.base.jsontext import dump
-from bedrockjobs.base.principal import Principal
+from bedrockjobs.base.principal import ANONYMOUS, Principal
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Timestamp, stamped
 from bedrockjobs.commands import COMMANDS, Command
@@ -261,7 +261,8 @@ class Site:
                 (group, [page for page in pages if page[0] not in NEEDED or self.may(NEEDED[page[0]])])
                 for group, pages in GROUPS
             ],
-            "who": self.caller.name,
+            "who": "" if self.caller.name == ANONYMOUS else self.caller.name,
+            "may_log_in": self.caller.name == ANONYMOUS,
             "scope": None if scope is None else str(scope),
             "shows_data": self.shows_data,
             "may": self.may,

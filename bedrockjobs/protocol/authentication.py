@@ -125,7 +125,7 @@ class HTTPAuthentication:
     @property
     def needs_token(self) -> bool:
         """Return whether every client needs a token."""
-        return self._access.on
+        return self._access.needs_token
 
     def visitor(self, request: web.Request) -> Principal:
         """Return the principal of a client without credentials; raises Unauthenticated."""

@@ -281,6 +281,7 @@ CALLED: dict[str, str] = {
     "notify mute": "{rule} --until 2h",
     "notify remove": "{rule}",
     "notify test": "{rule}",
+    "token anonymous": "--role read --database {tokens}",
     "token create": "{name} --role admin --database {database}",
     "token list": "-o json",
     "token revoke": "ann --database {tokens}",

@@ -33,6 +33,7 @@ NOT_NARROWED = {
     "AdvanceClock",
     "Query",
     "CreateToken",
+    "AllowAnonymous",
     "ListTokens",
     "RevokeToken",
     "RotateToken",

@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.config import CONNECTION_BYTES_FREE
 from bedrockjobs.base.errors import Unauthenticated
-from bedrockjobs.base.principal import digest_of, is_whole
+from bedrockjobs.base.principal import ANONYMOUS, digest_of, is_whole
 from bedrockjobs.databases import StartError
 from bedrockjobs.engine.access import WRONG_A_SECOND_MAX
 from bedrockjobs.engine.handlers import access
@@ -405,3 +405,72 @@ async def test_a_header_that_was_shown_before_counts_as_long_as_its_token(live: 
         assert (await talk.ask("ListJobs")).code == 403, "it is for one request"
         await root.ok("RevokeToken", name="ann")
         assert [await asked(who) for who in (ann, bob, ann)] == [403, 200, 403]
+
+
+# --- clients without a token -------------------------------------------------------------------------------
+
+
+async def test_clients_without_a_token_may_continue_for_a_while(still: Live, clock: ManualClock) -> None:
+    anybody = Bearer(still)
+    async with await Talk.open(still.port) as talk:
+        talk.send(request("GetJob", name="a", connection="wait"))
+        await still.waiting(1)
+        made = await anybody.raw("CreateToken", name="root", roles="admin", anonymousUntil="24h")
+        root = Bearer(still, made.json["token"])
+        assert (await talk.reply()).code == 404, "what waited with all rights has ended"
+        talk.send(request("GetJob", name="a", connection="wait"))
+        await still.waiting(1)
+        assert (await anybody.http("CreateJob", name="a")).code == 200
+        assert (await talk.reply()).code == 200
+    assert (await anybody.raw("ListTokens")).code == 403
+    assert (await anybody.http("CreateToken", name="b", roles="admin")).code == 403
+    await still.until(lambda: still.server.dispatcher.waiting == 0)
+    shown, _ = (await root.ok("ListTokens"))["tokens"]
+    assert (shown["name"], shown["roles"], shown["addresses"]) == (ANONYMOUS, ["operate"], ["127.0.0.1"])
+    assert shown["lastUsed"]
+    again = await root.http("CreateToken", name="b", roles="read", anonymousUntil="24h")
+    assert (again.json["code"], again.json["reason"]) == (405, "It is not the first token")
+    clock.advance(24 * 3_600)
+    assert (await anybody.http("CreateJob", name="a")).code == 401
+    assert (await anybody.raw("CreateJob", name="a")).status == "403 Forbidden"
+
+
+async def test_clients_without_a_token_have_the_roles_and_names_that_were_set(live: Live) -> None:
+    anybody = Bearer(live)
+    refused = await anybody.http("AllowAnonymous", roles="read")
+    assert (refused.json["code"], refused.json["reason"]) == (405, "There is no token")
+    root = await admin_of(live)
+    for roles in ("admin", "read,admin", ""):
+        assert (await root.http("AllowAnonymous", roles=roles)).json["reason"] == "Malformed roles"
+    assert (await root.http("AllowAnonymous", roles="work", noData=True)).json["reason"] == "Malformed noData"
+    assert (await anybody.http("AllowAnonymous", roles="read")).code == 401
+    await root.ok("AllowAnonymous", roles="produce", names="mail/*")
+    assert (await anybody.http("CreateJob", name="mail/a")).code == 200
+    assert (await anybody.raw("CreateJob", name="report")).code == 404, "outside of its names"
+    assert (await anybody.http("ListJobs")).code == 403
+    answer = await root.ok("AllowAnonymous", roles="read,work")
+    assert "token" not in answer
+    assert (await anybody.http("ListJobs")).json["jobs"][0]["name"] == "mail/a"
+    assert (await anybody.get("/ui/jobs")).code == 200
+    taken = await anybody.http("GetJob", name="mail/a", worker="w", runToken=True)
+    run = Bearer(live, taken.json["runToken"])
+    assert (await run.http("UpdateJob", jobID=taken.json["jobID"], progress={"a": 1})).code == 200
+    for name in (ANONYMOUS, "Bearer", ""):
+        with pytest.raises(Unauthenticated):
+            live.server.service.access.by_certificate(name, "127.0.0.1")
+        assert (await Bearer(live, name).http("Status")).code == (200 if name == "" else 401)
+    assert (await root.http("RotateToken", name=ANONYMOUS)).code == 400
+    await root.ok("RevokeToken", name=ANONYMOUS)
+    assert (await anybody.http("ListJobs")).code == 401
+    assert (await run.http("UpdateJob", jobID=taken.json["jobID"], progress={"a": 2})).code == 401
+    audited = (await root.ok("ListAudit", command="AllowAnonymous"))["entries"]
+    assert [one["by"] for one in audited] == ["root", "root"]
+
+
+async def test_changes_without_a_token_are_by_the_anonymous(live: Live) -> None:
+    root = await admin_of(live)
+    await root.ok("AllowAnonymous", roles="operate")
+    assert (await Bearer(live).http("PauseJobs", name="a", by="ann")).code == 200
+    (audited,) = (await root.ok("ListAudit", command="PauseJobs"))["entries"]
+    assert audited["by"] == ANONYMOUS
+    assert (await root.ok("ListPauses"))["pauses"][0]["by"] == ANONYMOUS

@@ -54,3 +54,46 @@ def test_a_file_that_is_none_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.
         assert f"token file {tmp_path}/none: cannot be read: No such file" in said.stderr
     said = run("ping", "-s", "https://127.0.0.1:1", "--ca", __file__)
     assert (said.exit_code, "ca: " in said.stderr) == (2, True)
+
+
+MADE = '{"name":"root","token":"bj_a"}'
+
+
+@pytest.mark.parametrize(("typed", "until"), [("", "24h"), ("3h", "3h"), ("0", None)])
+def test_who_makes_the_first_token_is_asked_how_long_clients_may_continue_without_one(
+    typed: str, until: str | None, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bedrockjobs.cli.access.interactive", lambda: True)
+    fake.will("ListTokens", '{"tokens":[]}')
+    fake.will("Status", '{"connections":3,"now":"2026-11-21 03:00:00"}', '{"now":"2026-11-21 03:00:00"}')
+    fake.will("ListWorkers", '{"workers":[{"name":"w"}]}')
+    fake.will("CreateToken", MADE)
+    said = run("token", "create", "root", "--role", "admin", stdin=f"{typed}\n")
+    assert (said.exit_code, said.stdout) == (0, "bj_a\n")
+    assert "(other connections: 2, live workers: 1; 0: not at all)? [24h]:" in said.stderr
+    (sent,) = (command for command in fake.asked if command.__class__.__name__ == "CreateToken")
+    hours = {"24h": "2026-11-22 03:00:00", "3h": "2026-11-21 06:00:00", None: None}
+    assert sent.anonymous_until == hours[until]
+
+
+def test_without_a_terminal_the_first_token_says_what_becomes_of_other_clients(fake: FakeServer) -> None:
+    fake.will("ListTokens", '{"tokens":[]}', '{"tokens":[]}', '{"tokens":[{"name":"a"}]}')
+    fake.will("Status", '{"connections":1}', '{"connections":2}')
+    fake.will("ListWorkers", '{"workers":[]}', '{"workers":[]}')
+    fake.will("CreateToken", MADE, MADE, MADE)
+    said = [run("token", "create", "root", "--role", "admin").stderr for _ in range(3)]
+    assert ["bedrockjobs token anonymous" in each for each in said] == [False, True, False]
+    asked = len(fake.asked)
+    fake.will("CreateToken", MADE)
+    assert run("token", "create", "root", "--role", "admin", "--anonymous-role", "read").exit_code == 0
+    assert len(fake.asked) == asked + 1
+
+
+def test_clients_without_a_token_are_allowed_and_refused(fake: FakeServer) -> None:
+    fake.will("AllowAnonymous", '{"name":"(anonymous)","roles":["read","work"],"expires":""}')
+    said = run("token", "anonymous", "--role", "read,work")
+    assert said.stdout == "Clients without a token have the roles read, work.\n"
+    fake.will("RevokeToken", "{}")
+    assert run("token", "anonymous", "--end").stdout == "Clients need a token.\n"
+    assert run("token", "anonymous").exit_code == 2
+    assert run("token", "anonymous", "--end", "--role", "read").exit_code == 2

@@ -1,4 +1,4 @@
-"""CreateToken, RevokeToken and RotateToken, and the server's own records of tokens and logins.
+"""CreateToken, AllowAnonymous, RevokeToken, RotateToken, and the server's records of tokens and logins.
 
 Each commit that changes a token or a login publishes all tokens and logins (``TokensChanged``).
 """
@@ -6,13 +6,14 @@ Each commit that changes a token or a login publishes all tokens and logins (``T
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.errors import BadArguments, NotFound, TooMany, WrongState
-from bedrockjobs.base.principal import digest_of, new_token
+from bedrockjobs.base.principal import ANONYMOUS, digest_of, new_token
 from bedrockjobs.base.wire import stamped
-from bedrockjobs.commands import CreateToken, RevokeToken, RotateToken
+from bedrockjobs.commands import AllowAnonymous, CreateToken, RevokeToken, RotateToken
 from bedrockjobs.engine.events import TokensChanged
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.job.rows import LoginRow, TokenRow
@@ -61,10 +62,15 @@ def create_token(context: Context, command: CreateToken) -> Answer:
         )
     if command.names and command.roles == ["admin"]:
         raise BadArguments("Malformed names", "names: expected none for admin, which is never narrowed")
-    if command.no_data and not {"read", "produce"}.issuperset(command.roles):
-        raise BadArguments("Malformed noData", "noData: expected no other roles than read and produce")
-    if command.expires is not None and stamped(command.expires, context.now_ms) <= context.now_ms:
-        raise BadArguments("Malformed expires", "expires: expected a time in the future")
+    _check_roles(command)
+    expires = _in_future(context, "expires", command.expires)
+    until = _in_future(context, "anonymousUntil", command.anonymous_until)
+    anonymous_roles = command.anonymous_roles or (["operate"] if until else [])
+    if anonymous_roles and tokens:
+        raise WrongState(
+            "It is not the first token",
+            "anonymousRoles, anonymousUntil: expected no token before this one; see AllowAnonymous",
+        )
     used = [token for token in tokens if counts(token, context.now_ms)]
     if any(token.name == command.name for token in used):
         raise WrongState("Name is taken", f"name: there is a token {command.name}; see RotateToken")
@@ -72,21 +78,57 @@ def create_token(context: Context, command: CreateToken) -> Answer:
         raise TooMany("Too many tokens", f"expected at most {TOKENS_MAX} that are in use")
     _forget_oldest(context, tokens)
     secret = new_token()
-    token = TokenRow(
-        command.name,
-        digest_of(secret),
+    records.delete_logins(command.name)
+    if anonymous_roles:
+        others = AllowAnonymous(roles=anonymous_roles, by=command.by)
+        _written(context, _row(context, ANONYMOUS, "", others, until), "token created", command.by)
+    token = _row(context, command.name, digest_of(secret), command, expires)
+    return _written(context, token, "token created", command.by, secret)
+
+
+@handles(AllowAnonymous, plan=lambda _: _CONTROL)
+def allow_anonymous(context: Context, command: AllowAnonymous) -> Answer:
+    """Set the permission of clients without a token; reply with it."""
+    tokens = context.unit.records.tokens()
+    if not tokens:
+        raise WrongState("There is no token", "clients need no token until the first one is created")
+    _check_roles(command)
+    expires = _in_future(context, "expires", command.expires)
+    if all(token.name != ANONYMOUS for token in tokens):
+        _forget_oldest(context, tokens)
+    return _written(context, _row(context, ANONYMOUS, "", command, expires), "token created", command.by)
+
+
+def _check_roles(command: CreateToken | AllowAnonymous) -> None:
+    if command.no_data and not {"read", "produce"}.issuperset(command.roles):
+        raise BadArguments("Malformed noData", "noData: expected no other roles than read and produce")
+
+
+def _in_future(context: Context, attribute: str, time: str | datetime | timedelta | None) -> str:
+    """Return a time as a timestamp, empty if it was not given; raise BadArguments if it is in the past."""
+    found = stamped(time, context.now_ms)
+    if time is not None and found <= context.now_ms:
+        reason = "Malformed expires" if attribute == "expires" else "Malformed anonymousUntil"
+        raise BadArguments(reason, f"{attribute}: expected a time in the future")
+    return found
+
+
+def _row(
+    context: Context, name: str, digest: str, command: CreateToken | AllowAnonymous, expires: str
+) -> TokenRow:
+    return TokenRow(
+        name,
+        digest,
         ",".join(command.roles),
         jsontext.dump(list(command.names)),
         int(command.no_data),
         command.by,
         context.now,
-        stamped(command.expires, context.now_ms),
+        expires,
         "",
         "",
         "[]",
     )
-    records.delete_logins(command.name)
-    return _written(context, token, "token created", command.by, secret)
 
 
 def _forget_oldest(context: Context, tokens: Sequence[TokenRow]) -> None:
@@ -118,13 +160,10 @@ def rotate_token(context: Context, command: RotateToken) -> Answer:
     token = _existing(context, command.name)
     if not counts(token, context.now_ms):
         raise WrongState("It was revoked", f"name: expected a valid token; create a new {command.name}")
-    if command.expires is not None and stamped(command.expires, context.now_ms) <= context.now_ms:
-        raise BadArguments("Malformed expires", "expires: expected a time in the future")
+    expires = _in_future(context, "expires", command.expires)
     secret = new_token()
     context.unit.records.delete_logins(token.name)
-    changed = token._replace(
-        digest=digest_of(secret), expires=stamped(command.expires, context.now_ms) or token.expires
-    )
+    changed = token._replace(digest=digest_of(secret), expires=expires or token.expires)
     return _written(context, changed, "token rotated", command.by, secret)
 
 
@@ -139,7 +178,7 @@ def _written(context: Context, token: TokenRow, kind: str, by: str, secret: str 
     context.unit.records.put_token(token)
     context.note(kind, name=token.name, by=by, detail=token.role)
     context.emit(tokens_changed(context))
-    shown = {**shown_token(token), "token": secret}
+    shown = {**shown_token(token), **({"token": secret} if secret else {})}
     return Answer(jsontext.dump(shown))
 
 
