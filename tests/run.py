@@ -236,7 +236,7 @@ def checks(arguments: list[str], folder: Path) -> list[list[list[str]]]:
 
 
 def run(commands: list[list[str]], environment: dict[str, str], spent_s: Counter[str]) -> list[str]:
-    """Run commands in parallel, and count the seconds of each test file; return the commands that failed.
+    """Run commands in parallel, and count the seconds of each test file; return what failed, with its tests.
 
     The first command prints as it goes; the output of the others follows at the end.
     """
@@ -264,6 +264,8 @@ def run(commands: list[list[str]], environment: dict[str, str], spent_s: Counter
         for report in filter(Path.exists, reports):
             for case in ElementTree.parse(report).iter("testcase"):
                 spent_s[case.get("file", "")] += float(case.get("time", 0))
+                if case.find("failure") is not None or case.find("error") is not None:
+                    failed.append(f"{case.get('file')}::{case.get('name')}")
     print(f"= {time.monotonic() - began:.0f} s, {worked_s() - worked:.0f} s of processor time", flush=True)
     return failed
 

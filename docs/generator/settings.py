@@ -140,6 +140,8 @@ def _value(name: str, value: Any) -> str:
         return ", ".join(map(str, value))
     if "BYTES" in name:
         return size(value)
+    if "_PER_S_" in name:
+        return f"{value:,} per second"
     for part in name.lower().split("_"):
         if part in _UNITS:
             return f"{value:,} {_UNITS[part]}"
