@@ -139,9 +139,9 @@ class Pipeline:
     def begin(self, check: Callable[[str], object] | None = None) -> Exchange | None:
         """Return the next exchange to submit, or None if none may start.
 
-        An exchange without a command was refused and already has its reply. ``check`` gets the
-        ``Authorization`` of a large request before its body is buffered and parsed, which costs more than
-        sending it; it raises CommandError.
+        An exchange without a command was refused and already has its reply. ``check`` is called with the
+        ``Authorization`` of a large request before its body is buffered and parsed, since parsing costs more
+        than sending; it raises CommandError to refuse the request.
         """
         exchanges = self._exchanges
         blocker = self._blocker

@@ -191,8 +191,8 @@ STOPPED = "no server: the last one stopped cleanly"
 """Content of the lock file after a clean shutdown."""
 
 _WITHOUT_OWNER = ("", STOPPED, "nobody: the last one stopped well")
-"""Contents of a lock file that name no owner: of a new file, and after a clean shutdown, also of an older
-server."""
+"""Contents of a lock file without an owner: of a new file, and after a clean shutdown of this version and of
+an older one."""
 
 REMEDY = "Restore the missing file or a backup; --accept-loss starts without it."
 
@@ -499,7 +499,7 @@ class FileWatch:
 
 
 def _identity_and_size(path: str, encoded: bytes) -> tuple[tuple[int, ...], int]:
-    """Return device, inode and size of a file whose ``path`` is also ``encoded``; raises OSError.
+    """Return device, inode and size of a file; ``encoded`` is its ``path`` as bytes. Raises OSError.
 
     It does not read the modification time. With multigrain timestamps (Linux 6.13) reading it makes the next
     write store a fine-grained time, and each sync then also writes the inode: 40 us more.

@@ -266,7 +266,8 @@ SELECT jobID, name FROM jobs INDEXED BY jobsFailedAlike WHERE state = 'FAILED' A
     AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} ORDER BY jobID DESC LIMIT :limit;
 
 -- name: failed_runs_alike
--- The same for failed runs, except those that made their job FAILED, so that one failure counts once.
+-- The failed runs of a fingerprint, newest first, without runs that made their job FAILED, so that one failure
+-- counts once.
 SELECT alike.*, coalesce(first.ended, '') FROM (
     SELECT fingerprint, count(*) AS counted, count(DISTINCT name) AS names,
         count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID)) AS unseen,
@@ -287,7 +288,7 @@ SELECT jobs.fingerprint, 'FAILED', jobs.name, jobs.jobID, jobs.lastRun, jobs.mem
     ORDER BY jobs.jobID DESC LIMIT :limit;
 
 -- name: newest_failed_runs
--- The same for failed runs.
+-- The newest failed runs of each of some fingerprints.
 SELECT runs.fingerprint, runs.status, runs.name, runs.runID, runs.ended, runs.error, runs.worker, runs.started,
         coalesce(seen.at, ''), coalesce(seen."by", '')
     FROM json_each(:groups) AS asked CROSS JOIN runs LEFT JOIN seen ON seen.kind = 'run' AND seen.number = runs.runID

@@ -59,8 +59,8 @@ SELECT lane, name, count(*) FILTER (WHERE nextRun <= :now),
     GROUP BY lane, name ORDER BY lane, name LIMIT :limit;
 
 -- name: count_rests
--- The same for all names from one on with the same prefix, among the first `:most` jobs, and the number of
--- these.
+-- For a lane and all names with a prefix, from one name on: the number of due jobs and of later jobs, the
+-- lowest nextRun, and the number of jobs examined, at most `:most`.
 SELECT rests.key, (
     SELECT json_array(total(nextRun <= :now), total(nextRun > :now AND state = 'QUEUED'), min(nextRun), count(*))
         FROM (SELECT nextRun, state FROM jobs WHERE jobs.lane = rests.value ->> 0
@@ -117,7 +117,7 @@ SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName WHE
     GROUP BY name LIMIT :limit;
 
 -- name: failed_by_name_of_visible
--- The same for the names in scope, among the first `:looked` with their common prefix.
+-- The number of failed jobs by name in scope, among the first `:looked` with the common prefix of the scope.
 SELECT name, count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
     WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed
     WHERE {visible} GROUP BY name LIMIT :limit;
@@ -145,8 +145,8 @@ SELECT
 LIMIT :limit;
 
 -- name: set_aside_of_visible
--- The same for the names in scope, without the newest event. For failed and waiting jobs, the first `:looked`
--- with the common prefix of the scope are examined.
+-- The numbers of `set_aside` for the names in scope, without the newest event. For failed and waiting jobs,
+-- the first `:looked` with the common prefix of the scope are examined.
 SELECT
     (SELECT count(*) FROM (SELECT name FROM jobs INDEXED BY jobsAsideByName
         WHERE state = 'FAILED' AND name BETWEEN :low AND :high LIMIT :looked) AS failed WHERE {visible}),

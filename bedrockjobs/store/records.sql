@@ -1,4 +1,4 @@
--- Statements on the tables next to jobs, for use in a transaction. SQLite and PostgreSQL share them.
+-- Statements on the tables other than jobs, for use in a transaction. SQLite and PostgreSQL share them.
 
 -- name: due_in_inbox
 -- The next jobs that applications created in their own transactions.

@@ -151,7 +151,7 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(started), '') FROM (
 ) AS found LIMIT :limit;
 
 -- name: use_of_output
--- The same for stored chunks of output.
+-- The number of stored chunks of output of some names, their size in bytes, and the first timestamp.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
     SELECT output.at, length(output.bytes) AS size FROM runs JOIN output ON output.runID = runs.runID
         WHERE name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
@@ -159,14 +159,14 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
 ) AS found LIMIT :limit;
 
 -- name: use_of_events
--- The same for events.
+-- The number of events of some names, their approximate size in bytes, and the first timestamp.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
     SELECT at, length(name) + length(detail) AS size FROM events
         WHERE :pattern IS NULL OR name GLOB :pattern ORDER BY seq DESC LIMIT :most
 ) AS found LIMIT :limit;
 
 -- name: use_of_ticks
--- The same for tick histories.
+-- The number of ticks of some names, their approximate size in bytes, and the first tick.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(tick), '') FROM (
     SELECT tick, length(tick) + length(until) + length(reason) AS size FROM jobs JOIN ticks ON ticks.jobID = jobs.jobID
         WHERE repeat <> '' AND name BETWEEN :low AND :high AND (:pattern IS NULL OR name GLOB :pattern)
@@ -174,13 +174,13 @@ SELECT count(*), coalesce(sum(size), 0), coalesce(min(tick), '') FROM (
 ) AS found LIMIT :limit;
 
 -- name: use_of_audit
--- The same for the audit log.
+-- The number of rows of the audit log, their approximate size in bytes, and the first timestamp.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(at), '') FROM (
     SELECT at, length(detail) + length(before) + length(after) AS size FROM audit ORDER BY seq DESC LIMIT :most
 ) AS found LIMIT :limit;
 
 -- name: use_of_keys
--- The same for idempotency keys.
+-- The number of idempotency keys, their size in characters, and when the first was stored.
 SELECT count(*), coalesce(sum(size), 0), coalesce(min(created), '') FROM (
     SELECT created, length(key) AS size FROM keys WHERE holds = '' ORDER BY created DESC LIMIT :most
 ) AS found LIMIT :limit;
@@ -198,7 +198,7 @@ SELECT workflowID, name, state, created, ended, kept, open, failed,
     ORDER BY workflowID DESC LIMIT :limit;
 
 -- name: workflows_in_state
--- The same in one state.
+-- Workflows in one state, newest first, each with the number of its jobs.
 SELECT workflowID, name, state, created, ended, kept, open, failed,
     (SELECT count(*) FROM workflowJobs WHERE workflowJobs.workflowID = workflows.workflowID) AS jobs
     FROM workflows WHERE state = :state AND workflowID < :before AND (:pattern IS NULL OR name GLOB :pattern)

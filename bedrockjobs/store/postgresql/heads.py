@@ -160,7 +160,7 @@ BEGINNING: Head = (*NOWHERE, "")
 """A position that sorts before every head."""
 
 HeadKey = tuple[tuple[str, ...], Names]
-"""Some lanes, and the names or patterns that are searched in them."""
+"""The lanes that are searched, and the names or patterns."""
 
 Read = Callable[[Statement], list[Row]]
 """Runs one statement in the open unit."""
@@ -659,7 +659,7 @@ class HeadIndex:
     def _scan(
         self, heads: MatchingHeads, wanted: WantedHeads, seen: Collection[str], read: Read
     ) -> tuple[list[Head], Order | None]:
-        """Return the next due heads of a wide pattern, and the position as ``find`` does.
+        """Return the next due heads of a wide pattern, and up to which position they are complete.
 
         Raises StillSearching if the scan reached its limit without finding a head.
         """

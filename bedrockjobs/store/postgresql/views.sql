@@ -37,7 +37,7 @@ SELECT lane, name, CASE WHEN {alike} > :alike THEN 1 ELSE 0 END,
     FROM (SELECT * FROM walk LIMIT :walked) AS walk WHERE name IS NOT NULL LIMIT :limit;
 
 -- name: queue_groups_of_names
--- The same for some names.
+-- The queued names of some lanes, as `queue_groups`, but only the given names.
 SELECT lanes.value, names.value, 0, {lowest:lanes.value:names.value}
     FROM json_array_elements_text(:names::json) WITH ORDINALITY AS names (value, place)
     CROSS JOIN json_array_elements_text(:lanes::json) WITH ORDINALITY AS lanes (value, place)
@@ -68,8 +68,8 @@ SELECT lane, name, count(*) FILTER (WHERE nextRun <= :now),
     AND {queued} GROUP BY found, name, lane ORDER BY found, name, lane LIMIT :limit;
 
 -- name: count_rests
--- The same for all names from one on with the same prefix, among the first `:most` jobs, and the number of
--- these.
+-- For a lane and all names with a prefix, from one name on: the number of due jobs and of later jobs, the
+-- lowest nextRun, and the number of jobs examined, at most `:most`.
 SELECT rests.place - 1, (
     SELECT json_build_array(count(*) FILTER (WHERE nextRun <= :now),
             count(*) FILTER (WHERE nextRun > :now AND state = 'QUEUED'), min(nextRun), count(*))::text
@@ -147,7 +147,7 @@ SELECT found.fingerprint, 'FAILED', found.name, found.jobID, found.lastRun, foun
     ORDER BY found.jobID DESC LIMIT :limit;
 
 -- name: newest_failed_runs
--- The same for failed runs.
+-- The newest failed runs of each of some fingerprints.
 SELECT found.fingerprint, found.status, found.name, found.runID, found.ended, found.error, found.worker, found.started,
         coalesce(seen.at, ''), coalesce(seen."by", '')
     FROM json_array_elements_text(:groups::json) AS asked (value) CROSS JOIN LATERAL (
