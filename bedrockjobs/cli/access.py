@@ -139,8 +139,10 @@ def anonymous(
         return
     record = _done(session, AllowAnonymous, database, schema)
     until = text_of(record, "expires")
-    roles = ", ".join(json.loads(record["roles"]))
-    told = f"Clients without a token have the roles {roles}{f' until {until} UTC' if until else ''}."
+    roles = json.loads(record["roles"])
+    until = f" until {until} UTC" if until else ""
+    word = "role" if len(roles) == 1 else "roles"
+    told = f"Clients without a token have the {word} {', '.join(roles)}{until}."
     write_one(record, session.form, told, identity="name")
 
 
