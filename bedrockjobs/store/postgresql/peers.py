@@ -254,8 +254,8 @@ class PostgreSQLPeers:
         self._closed = True
         if self._hearing is not None:
             self._hearing.cancel()
-            # Timeout for cancelling a connection attempt, which cannot be closed before it has completed.
-            await asyncio.wait({self._hearing}, timeout=0.5)
+            # Time for a connection attempt to complete, which cannot be closed before.
+            await asyncio.wait({self._hearing}, timeout=2.0)
         if self._telling is not None:
             await self._telling.close()
 
