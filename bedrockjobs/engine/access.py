@@ -324,7 +324,9 @@ class Access:
         now = self._clock.monotonic()
         if now - grant.noted >= USED_NOTED_EVERY_S or address not in grant.addresses:
             net = net_of(address)
-            if now - grant.noted < USED_NOTED_EVERY_S and net in grant.addresses:
+            # Clients without a token may be strangers with any number of addresses.
+            full = grant is self.anonymous and len(grant.addresses) >= acts.TOKEN_ADDRESSES_MAX
+            if now - grant.noted < USED_NOTED_EVERY_S and (full or net in grant.addresses):
                 return
             grant.noted = now
             if len(grant.addresses) >= ADDRESSES_PER_GRANT_MAX:

@@ -19,6 +19,7 @@ from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError, TooMany, Unauthenticated
 from bedrockjobs.base.glob import COMMON_MAX, TooManyPatterns, common_of_all, glob, intersection, lies_within
 from bedrockjobs.base.principal import (
+    ANONYMOUS,
     COMPARED_CHARS_MAX,
     COMPARED_MAX,
     NAMES_SEEN_MAX,
@@ -36,6 +37,7 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine import access as module
 from bedrockjobs.engine.access import ADDRESSES_MAX, ADDRESSES_PER_GRANT_MAX, PROXIED_MAX, Access, is_local
 from bedrockjobs.engine.events import TokensChanged
+from bedrockjobs.engine.handlers.access import TOKEN_ADDRESSES_MAX
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.job.take_request import Names, TakeRequest
 from tests.conftest import START
@@ -304,3 +306,20 @@ def test_a_request_of_somebody_is_the_same_but_for_who_asks_and_what_they_see() 
     request = TakeRequest(**given)  # type: ignore[arg-type]
     found = request.of_caller(names, scope, "ann")
     assert found == replace(request, names=names, scope=scope, by="ann")
+
+
+def test_strangers_without_a_token_make_few_records_of_their_addresses() -> None:
+    clock, written = ManualClock(START), list[object]()
+    access = Access(clock, Settings(insecure=True), reachable=True)
+    anonymous = row(ANONYMOUS, RIGHT, "read")._replace(digest="")
+    access.set_initial((row("right", RIGHT), anonymous), ())
+    access.write = lambda act, done: written.append(act)
+    for number in range(1_000):
+        access.visitor(f"10.0.{number // 256}.{number % 256}")
+    assert len(written) == TOKEN_ADDRESSES_MAX
+    clock.advance(60)
+    access.visitor("10.1.0.1")
+    access.visitor("10.1.0.2")
+    assert len(written) == TOKEN_ADDRESSES_MAX + 1
+    with pytest.raises(Unauthenticated):
+        access.by_token("", "10.0.0.1")
