@@ -573,8 +573,8 @@ STEPS_FREE = 50
 recently paused names."""
 
 SEARCH_BURST = 5_000_000
-"""Maximum number of rows that scans for one token may read before they are slowed down: as many as five new
-patterns read among a million names."""
+"""Maximum number of rows that scans for one token may read before they are slowed down: enough for five new
+patterns, each of which reads a million names."""
 
 SEARCHED_PER_S_MAX = 100_000
 """Maximum number of rows a second that scans for one token may read after the first SEARCH_BURST rows: a

@@ -34,8 +34,8 @@ class InvalidArgument(BedrockjobsError, ValueError):
 class CommandError(BedrockjobsError):
     """A command was refused and had no effect.
 
-    One exception: a GetJob or GetJobs that answers 404 may have failed jobs that it found but could not hand
-    out, because they are on the crash list or were lost too often.
+    One exception: before a GetJob or GetJobs answers 404, it may have marked jobs as FAILED instead of
+    handing them out: jobs whose names match a pattern of CrashBedrockJob, and jobs that were lost too often.
     """
 
     code: ClassVar[int] = 500

@@ -90,9 +90,9 @@ _many = partial(click.option, cls=FieldOption, section=SECTION)
 
 
 def choice_of(options: dict[str, Any], one: object) -> Choice | None:
-    """Remove the options that choose jobs from ``options``; return them, or None if ``one`` job was named.
+    """Take out of ``options`` those that choose several jobs, and return them; None if ``one`` is given.
 
-    Raises click.UsageError unless exactly one of the two was given.
+    Raises click.UsageError if both were given, or neither, or --dry-run with ``one``.
     """
     keys = {
         "name": "only_name",

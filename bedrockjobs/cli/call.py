@@ -77,7 +77,7 @@ class CallCommand(click.Command):
         self.kind = kind
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the keys, then the options."""
+        """Write into the help the parameters of the command, given as ``key=value``, and then the options."""
         fields = self.kind.model_fields.items()
         with formatter.section("Keys (* is required)"):
             formatter.write_dl(

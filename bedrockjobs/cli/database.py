@@ -478,10 +478,10 @@ def move(
     replace_zeros: bool,
     undo: bool,
 ) -> None:
-    """Move a queue from a SQLite file to PostgreSQL, or back.
+    """Move all jobs and runs from a SQLite file to PostgreSQL, or back.
 
-    Stop the server first. Everything is copied in one transaction, read back and compared; then the old queue
-    is marked as moved, and no server starts on it. If anything fails, both stay unchanged.
+    Stop the server first. Everything is copied in one transaction, read back and compared; then the source is
+    marked as moved, and no server starts on it. If anything fails, source and target stay unchanged.
     """
     if undo:
         if target is not None:

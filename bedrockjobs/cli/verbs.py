@@ -106,8 +106,8 @@ _SHAPES: tuple[tuple[Any, OptionType], ...] = (
     (Pattern, OptionType({"metavar": "GLOB", "shell_complete": job_names})),
     (Whole, OptionType({"metavar": "NUMBER"})),
 )
-"""The parameters of options by the type of their values. A field has a type if its last validator is that of
-the type; the first type that matches applies."""
+"""The click parameters of an option, by the type of its field. A field has a type of this list if it has the
+type's last validator; the first such type applies."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
     "argv": {"type": CommandLine(), "metavar": "'PROGRAM ARG...'|JSON"},

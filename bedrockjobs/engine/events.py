@@ -149,7 +149,8 @@ class WorkerAsked(NamedTuple):
 
 
 class WaitLeft(NamedTuple):
-    """A worker whose client ended its last wait for a job early."""
+    """A worker of which no GetJob or GetJobs waits any more: the only remaining one was cancelled before its
+    time was over, in most cases because the client closed the connection."""
 
     worker: str
     by: str = ""

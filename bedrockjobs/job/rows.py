@@ -436,8 +436,8 @@ class RunRow(NamedTuple):
     host: str = ""
     pid: int = 0
     stop: str = ""
-    """TERM or KILL, followed by `` timeout`` if not requested by a person; empty if it is not being
-    stopped."""
+    """The signal that the worker was asked to send, TERM or KILL; empty if the run is not being stopped. The
+    suffix `` timeout`` says that the run took too long, and that no client had asked to stop it before."""
     status: str = "running"
     exit_code: int | None = None
     error: str = ""

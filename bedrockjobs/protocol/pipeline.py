@@ -66,7 +66,8 @@ class Exchange(Submission):
         return self.connection.answered(self, outcome)
 
     def parked(self) -> None:
-        """Free the command: it has been executed, and only its reply waits."""
+        """Drop the parsed command to free its memory: the command was executed, and its reply waits for a
+        job."""
         self.prepared = self._command = None
         vars(self).pop("template", None)
 

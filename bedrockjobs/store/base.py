@@ -114,7 +114,8 @@ class AccessPlan:
     runs: tuple[int, ...] = ()
     """runIDs."""
     names: tuple[str, ...] = ()
-    """Names; the command may access every job with one of them, because of ``unique`` or a parameter."""
+    """Names of jobs. The command may access every job with one of these names, because it creates a job with
+    ``unique``, or chooses its job by the parameter ``name``."""
     keys: tuple[str, ...] = ()
     """Idempotency keys and unique keys."""
     key_holders: tuple[int, ...] = ()

@@ -211,7 +211,8 @@ class Walk(Generic[W]):
         self.next_round.pop(pattern, None)
 
     def begin_round(self) -> None:
-        """Begin a round for the patterns that joined."""
+        """Begin the next round of the scan: with the patterns that joined since the last round began, and
+        without those of the last round."""
         self.patterns, self.next_round = self.next_round, {}
         self._matching, self._matching_next = self._matching_next, PatternSet()
         self._lists = [pattern for pattern in self.patterns if pattern.names.exact]

@@ -79,8 +79,10 @@ def groups(
 def groups_after(
     execute: Callable[..., sqlite3.Cursor], lane: str, after: GroupPlace | None, prefix: str, limit: int
 ) -> tuple[list[NamedGroup], GroupPlace | None, int]:
-    """Return the first jobs of the next groups whose names have a prefix, the new position, and the cost.
+    """Continue a scan of the groups of a lane behind the position ``after``.
 
+    A group consists of the queued jobs of one name and priority.
+    Return the first job of each group whose name begins with ``prefix``, the position reached, and the cost.
     The cost is the number of rows read, about ``limit``. The position is None at the end of the lane.
     """
     found: list[NamedGroup] = []

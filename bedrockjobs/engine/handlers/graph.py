@@ -140,7 +140,11 @@ def cancel_waiting(context: Context, jobs: Sequence[WorkflowJobRow], reason: str
 def cancel_with_those_behind(
     context: Context, workflow: WorkflowRow, its: WorkflowJobRow, before: WorkflowJobRow
 ) -> WorkflowRow:
-    """Cancel a waiting job because of the job ``before`` it, and all jobs after it; return the workflow."""
+    """Cancel a waiting job, and all jobs that wait for it directly or indirectly.
+
+    The reason is that the job ``before``, for which it waits, failed or was cancelled. Return the workflow
+    with its new counts.
+    """
     rows = [its, *context.unit.records.waiting_behind(its.job_id)]
     cancel_waiting(context, rows, before.reason if before.waits else _reason_behind(before))
     return workflow._replace(open=workflow.open - len(rows), failed=workflow.failed + len(rows))

@@ -339,7 +339,8 @@ def _forget_in_workflow(context: Context, job_ids: Sequence[int]) -> None:
 
 
 def _remove_text_of_workflows(context: Context, text: str) -> None:
-    """Remove results and reasons that contain a text from what workflows keep of visible jobs."""
+    """Remove the result and the reason that a workflow keeps of a job, if one of them contains the text and
+    the caller may see the job."""
     after = 0
     while rows := context.unit.records.texts_of_workflows(after, EACH):
         _forget_in_workflow(

@@ -68,7 +68,7 @@ def _request(context: Context, command: GetJob | GetJobs, limit: int, shape: str
 
 
 def _narrowed(request: TakeRequest, caller: Principal) -> TakeRequest:
-    """Return a request limited to the caller's scope; raise Forbidden."""
+    """Return a request limited to the caller's scope; raise Forbidden if that takes too many patterns."""
     scope = caller.scope
     try:
         names = request.names if scope is None else names_within(request.names, scope)

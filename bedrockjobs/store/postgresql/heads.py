@@ -49,8 +49,8 @@ FLOORS_KEPT_MAX = 10_000
 """Maximum number of names with cached marks, about 8 MB; if there are more, all marks are dropped."""
 
 RAISED_EVERY_S = 1
-"""Minimum seconds between two reads of the marks of a name; a take walks past the dead entries of that
-time."""
+"""Minimum seconds between two reads of the low-water marks of a name. A take walks past the dead index
+entries that have accumulated since the last read."""
 
 BEHIND_S = 2
 """Seconds by which the marks stay behind the clock, so that a new job is found even without a notification:

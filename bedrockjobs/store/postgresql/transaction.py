@@ -266,9 +266,10 @@ class UnitRows:
     # --- the difference ----------------------------------------------------------------------------------
 
     def differences(self, *, last: bool = False) -> list[Statement]:
-        """Return statements that write all differences, and treat the differences as stored.
+        """Return the statements that write all jobs changed in memory; the changes then count as stored.
 
-        With ``last``, jobs that the first round trip took or deleted, but no handler did, are restored.
+        With ``last``, also restore the jobs that the first statements of the unit took or deleted in advance
+        and that no handler then took or deleted.
         """
         if last:
             self._touched.update(dict.fromkeys(self._ahead))

@@ -74,8 +74,8 @@ REFUSED = tuple(
         ),
     )
 )
-"""Networks that registries or some Python versions call public, although they lead into a private network or
-a cloud."""
+"""Networks that do not count as public here, although IANA's registry or some Python versions call them
+global: through them a request could reach a private network, or the metadata service of a cloud."""
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -185,7 +185,10 @@ class LoopProcess(asyncio.Protocol):
             self._unsent += frame_of(head, body)
 
     def renew_deadline(self) -> None:
-        """Tell the guard when to kill the process, once for all runs that renew their leases together."""
+        """Send the guard, a moment later, the time at which to kill the process: the earliest of its runs.
+
+        One message serves all runs that renew their leases in the meantime.
+        """
         if self._renewal is None and not self.is_over:
             self._renewal = asyncio.get_running_loop().call_soon(self._set_deadline)
 

@@ -46,7 +46,8 @@ _getsignal = sys.modules.get("_signal", signal).getsignal
 
 
 class ProcessState:
-    """The state of this process at the time of creation."""
+    """The state of this process (signals, limits, threads, standard streams and the like) when this object
+    was created; ``same`` compares it with the present state."""
 
     def __init__(self, *, threads: bool = True) -> None:
         """Record the state; raises OSError if the kernel does not expose it.

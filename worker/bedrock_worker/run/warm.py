@@ -195,7 +195,11 @@ class Functions:
     def _make_process(
         self, kind: bytes, word: bytes, head: bytes, output: Sequence[int]
     ) -> dict[str, object]:
-        """Let the template fork a process for a run; return the failure, if there was one."""
+        """Let the template, the process that has imported the module, fork a process for a run.
+
+        Start the template first if there is none. Return the error if no process was forked, otherwise an
+        empty dict.
+        """
         if self.living_template() and self._kind != kind:
             self.end()
         if self._template is None and (why := self._make_template(kind, output)):
