@@ -218,7 +218,7 @@ class Service:
             self._dispatcher.send(InternalCommand(act, done))
 
     def _end_waits(self) -> None:
-        """Cancel all waits, because from now on clients without a token are refused."""
+        """Cancel all waits, because clients without a token no longer have every permission."""
         self._dispatcher.leave_all()
         for submission in list(self._reading):
             self.leave(submission)

@@ -325,8 +325,8 @@ class Principal(NamedTuple):
         return self.grant.scope
 
 
-# Shares: how much of a limit that all tokens share one token may use. Clients without a token have no such
-# limit: if there are tokens, only requests that need no token come without one.
+# Shares: how much of a limit that all tokens share one token may use. Before the first token there are no
+# shares; after it, all clients that may do without a token have one share together.
 
 
 READING_TOKEN: ContextVar[str] = ContextVar("READING_TOKEN", default="")

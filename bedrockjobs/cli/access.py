@@ -43,7 +43,7 @@ def token() -> None:
     """Create, list, renew and revoke access tokens.
 
     Until the first token is created, the server is open to its own machine. The first token must be admin;
-    from then on every client needs one.
+    from then on every client needs one, unless `token anonymous` permits others.
 
     \b
     bedrockjobs token create ann --role admin > ann.token
@@ -71,33 +71,32 @@ def create(session: Session, /, database: str | None, schema: str, **_: Any) -> 
     Before the first token, clients that are connected without one are counted; on a terminal you are asked
     how long they may continue.
     """
-    given = click.get_current_context().params
+    given, others = click.get_current_context().params, ""
     if database is None and given["anonymous_until"] is None and given["anonymous_role"] is None:
-        given["anonymous_until"] = _asked_until(session)
+        others = _others_without_token(session)
+    if others and interactive():
+        question = f"How long may clients without a token continue ({others}; 0: not at all)?"
+        given["anonymous_until"] = click.prompt(question, default="24h", type=_TimeOrZero(), err=True) or None
     _write_new(session, _done(session, CreateToken, database, schema))
-
-
-def _asked_until(session: Session) -> Any:
-    """Return how long clients without a token may continue, if this is the first token and any are there."""
-    try:
-        if session.rows(ListTokens, {"limit": 1}):
-            return None
-        connections = int(session.reply(Status)["connections"]) - 1
-        workers = len(session.rows(ListWorkers))
-    except CommandRefused:  # it is not the first token, or creating it is refused too
-        return None
-    if not (connections > 0 or workers):
-        return None
-    there = f"other connections: {connections}, live workers: {workers}"
-    if not interactive():
+    if others and not interactive():
         click.echo(
-            f"From now on clients without a token are refused ({there}). To let them continue for a while:"
+            f"Clients without a token are now refused ({others}). To let them continue for a while:"
             " bedrockjobs token anonymous --role operate --expires 24h",
             err=True,
         )
-        return None
-    question = f"How long may clients without a token continue ({there}; 0: not at all)?"
-    return click.prompt(question, default="24h", type=_TimeOrZero(), err=True) or None
+
+
+def _others_without_token(session: Session) -> str:
+    """Return how many other clients there are if no token exists yet; empty if there are none."""
+    try:
+        if session.rows(ListTokens, {"limit": 1}):
+            return ""
+        connections = int(session.reply(Status)["connections"]) - 1
+        workers = len(session.rows(ListWorkers))
+    except CommandRefused:  # a token exists, or creating one is refused too
+        return ""
+    there = connections > 0 or workers
+    return f"other connections: {connections}, live workers: {workers}" if there else ""
 
 
 class _TimeOrZero(Moment):
@@ -125,15 +124,17 @@ def anonymous(
 ) -> None:
     """Let clients without a token use the server, from where they could before the first token.
 
+    Behind a proxy that is not named in the settings, and with --insecure, these may be all who can reach it.
+
     \b
     bedrockjobs token anonymous --role read
     bedrockjobs token anonymous --role operate --expires 24h
     bedrockjobs token anonymous --end
     """
-    if end == (roles is not None):
-        raise click.UsageError("give either --role or --end")
+    given = click.get_current_context().params
+    if end == (roles is not None) or (end and any(given[name] for name in ("names", "no_data", "expires"))):
+        raise click.UsageError("give either --role or --end alone")
     if end:
-        click.get_current_context().params["name"] = ANONYMOUS
         _send(session, built(RevokeToken, {"name": ANONYMOUS, "by": current_user()}), database, schema)
         write_one({"name": ANONYMOUS}, session.form, "Clients need a token.", identity="name")
         return

@@ -125,11 +125,21 @@ _NEW = {
 }
 
 
-_ANONYMOUS = {**_TOKEN, "name": ANONYMOUS, "roles": ["read"], "names": [], "lastUsed": "", "addresses": []}
+_ANONYMOUS_TOKEN = {
+    **_TOKEN,
+    "name": ANONYMOUS,
+    "roles": ["read"],
+    "names": [],
+    "lastUsed": "",
+    "addresses": [],
+}
 
 
 class CreateToken(Command[NewTokenReply]):
-    """Create a token; its secret is returned once. As soon as there is a token, every client needs one."""
+    """Create a token; its secret is returned once. As soon as there is a token, every client needs one.
+
+    AllowAnonymous and the parameters `anonymousRoles` and `anonymousUntil` permit others.
+    """
 
     group = "access"
     role = "admin"
@@ -190,7 +200,7 @@ class AllowAnonymous(Command[TokenReply]):
     group = "access"
     role = "admin"
     repeatable = True
-    example = Example({"roles": ["read"]}, _ANONYMOUS)
+    example = Example({"roles": ["read"]}, _ANONYMOUS_TOKEN)
     refusals = [
         Refusal(402, "Malformed roles", "`roles` has an unknown role, admin, or none."),
         Refusal(402, "Malformed names", "`names` are not patterns."),

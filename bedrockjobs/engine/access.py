@@ -79,6 +79,8 @@ class Access:
         self._fronted = bool(settings.behind_proxy or settings.trusted_proxies or settings.public_hosts)
         self._by_digest: dict[str, Permission] = {}
         self._by_name: dict[str, Permission] = {}
+        self._names: frozenset[str] = frozenset()
+        """The names of all tokens, including revoked and expired ones."""
         self._logins: dict[str, Permission] = {}
         self._login_places: dict[str, str] = {}
         """The network from which each session of the pages was started, by digest; without the sessions that
@@ -119,30 +121,27 @@ class Access:
     def _replace_tokens(self, tokens: tuple[TokenRow, ...], logins: tuple[LoginRow, ...]) -> None:
         now = timestamp_ms(self._clock.now())
         before, first = self._by_digest | self._logins, bool(tokens) and not self.on
-        if self.anonymous is not None:
-            before[ANONYMOUS] = self.anonymous
+        former, self.anonymous = self.anonymous, None
+        self._names = frozenset(row.name for row in tokens)
         self._known, self.on = True, bool(tokens)
         self.asks = self.on or self._closed
-        self._by_digest = {
-            row.digest: _grant(row, before.get(row.digest))
-            for row in tokens
-            if row.name != ANONYMOUS and acts.counts(row, now)
-        }
-        self.anonymous = next(
-            (
-                _grant(row, before.get(ANONYMOUS))
-                for row in tokens
-                if row.name == ANONYMOUS and acts.counts(row, now)
-            ),
-            None,
-        )
+        self._by_digest = {}
+        for row in tokens:
+            if not acts.counts(row, now):
+                continue
+            if row.name == ANONYMOUS:
+                self.anonymous = _grant(row, former)
+            else:
+                self._by_digest[row.digest] = _grant(row, before.get(row.digest))
+        if former is not None and former is not self.anonymous:
+            former.end()
         self._by_name = by_name = {grant.name: grant for grant in self._by_digest.values()}
         self._logins = {
             login.digest: _grant_of_login(login, by_name[login.token], before.get(login.digest))
             for login in logins
             if login.token in by_name
         }
-        kept = {id(grant) for grant in (*self._by_digest.values(), *self._logins.values(), self.anonymous)}
+        kept = {id(grant) for grant in (*self._by_digest.values(), *self._logins.values())}
         for grant in before.values():
             if id(grant) not in kept:
                 grant.end()
@@ -171,7 +170,6 @@ class Access:
         if address == UNIX and self._unix is not None and self._is_here(address, direct=direct):
             return Principal(self._unix, address, direct=direct)
         if admitted and self.anonymous is not None and self._counts(self.anonymous):
-            self._note_used(self.anonymous, address)
             return Principal(self.anonymous, address, direct=direct)
         raise Unauthenticated(detail="expected a token: Authorization: Bearer bj_...")
 
@@ -220,7 +218,9 @@ class Access:
         return Principal(grant, address, run)
 
     def by_proxy(self, user: str, address: str) -> Principal:
-        """Return the principal of a user who has logged in at a trusted proxy."""
+        """Return the principal of a user who has logged in at a trusted proxy; raise Unauthenticated."""
+        if user == ANONYMOUS:
+            raise Unauthenticated(detail=f"no user can have the name {ANONYMOUS}")
         if len(self._proxied) >= PROXIED_MAX:
             self._proxied.clear()
         if user not in self._proxied:
@@ -263,8 +263,21 @@ class Access:
 
     @property
     def needs_token(self) -> bool:
-        """Return whether a request without a token is refused, except on open paths."""
-        return self.on and self.anonymous is None
+        """Return whether each TCP client without a token is refused, except on open paths."""
+        return self.on and (self.anonymous is None or not self._counts(self.anonymous))
+
+    def is_anonymous(self, caller: Principal) -> bool:
+        """Return whether a principal is a client without a token that the first token did not exclude."""
+        return caller.grant is self.anonymous and caller.run is None
+
+    def note_anonymous(self, caller: Principal) -> None:
+        """Record the use by a client without a token, so that an admin sees who still has none."""
+        if self.is_anonymous(caller):
+            self._note_used(caller.grant, caller.address)
+
+    def has_token(self, name: str) -> bool:
+        """Return whether there is or was a token of this name."""
+        return name in self._names
 
     def _counts(self, grant: Permission) -> bool:
         if grant.expires and grant.valid and grant.expires <= timestamp_ms(self._clock.now()):
@@ -380,13 +393,16 @@ def _grant_of_login(login: LoginRow, token: Permission, before: Permission | Non
 
 
 def _as_before(grant: Permission, before: Permission | None) -> Permission:
-    same = before is not None and before.valid and _meaning(before) == _meaning(grant)
-    return before if before is not None and same else grant
+    """Return the former permission, with the new expiry, if nothing else has changed: its waits go on."""
+    if before is None or not before.valid or _meaning(before) != _meaning(grant):
+        return grant
+    before.expires = grant.expires
+    return before
 
 
 def _meaning(grant: Permission) -> tuple[object, ...]:
     patterns = () if grant.scope is None else grant.scope.patterns
-    return grant.name, grant.role, patterns, grant.no_data, grant.expires
+    return grant.name, grant.role, patterns, grant.no_data
 
 
 def is_local(address: str) -> bool:

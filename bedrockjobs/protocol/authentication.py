@@ -93,18 +93,23 @@ class HTTPAuthentication:
         if not access.asks or (access.unread is not None and path in PROBES):
             return
         is_open = path in _OPEN or path.startswith(_OPEN_BELOW)
+        caller: Principal | None = None
         try:
-            request[CALLER] = caller = self.caller(request)
+            caller = self.caller(request)
         except Unauthenticated:
             if not is_open or (path in _COMMANDS and _is_large(request)):
                 raise
+        if caller is None or (is_open and access.is_anonymous(caller)):  # no permission counts on open paths
             request[ADDRESS] = self.address(request)
             return
+        request[CALLER] = caller
         if is_open or path in _COMMANDS or path in _FILTERED or _is_output(path):
             return
         if caller.run is not None:
             raise Forbidden(detail=WORDS)
         if "read" not in caller.grant.roles:
+            if access.is_anonymous(caller) and path.startswith(_PAGES):
+                raise Unauthenticated(detail="the pages need a token with the role read")
             raise Forbidden(detail=f"{path} needs the role read; {caller.name} has {caller.grant.role}")
         if not (caller.grant.is_unrestricted or path.startswith(_PAGES) or path in _OF_NAMES):
             raise Forbidden(detail=f"{path} needs a token that may see everything")
@@ -120,7 +125,18 @@ class HTTPAuthentication:
         caller = request.get(CALLER)
         if caller is None:  # no tokens exist yet, or an unauthenticated client uses an open path
             return not self._access.asks
-        return not caller.grant.digest
+        return not caller.grant.digest and caller.run is None
+
+    def is_anonymous(self, request: web.Request) -> bool:
+        """Return whether a request comes from a client without a token that may use the server."""
+        caller = request.get(CALLER)
+        return caller is not None and self._access.is_anonymous(caller)
+
+    def note_anonymous(self, request: web.Request) -> None:
+        """Record the use by a client without a token."""
+        caller = request.get(CALLER)
+        if caller is not None:
+            self._access.note_anonymous(caller)
 
     @property
     def needs_token(self) -> bool:
@@ -153,14 +169,18 @@ class HTTPAuthentication:
             if not user:
                 raise Unauthenticated(detail="the proxy named no user")
             return self._access.by_proxy(user, address)
-        if self._access.on and not authorization and (name := certificate_of(transport)):
+        if self._access.anonymous is not None and not _is_token(authorization):
+            authorization = ""  # a password that a proxy forwards
+        if not authorization and (name := _certified(self._access, transport)):
             return self._access.by_certificate(name, address)
         return self._access.by_header(authorization, address, http=True)
 
     def of_plain(self, authorization: bytes, transport: asyncio.BaseTransport | None) -> Principal:
         """Return the principal of a plain request with an ``Authorization``; raises as ``check`` does."""
         address = self._proxies.address(None, address_of(transport))
-        return self._principal(authorization.decode("latin-1"), address, transport)
+        caller = self._principal(authorization.decode("latin-1"), address, transport)
+        self._access.note_anonymous(caller)
+        return caller
 
     def goes_on(self, caller: Principal) -> bool:
         """Return whether a principal authenticated earlier on this connection is still valid."""
@@ -190,6 +210,15 @@ def address_of(transport: asyncio.BaseTransport | None) -> str:
 def certificate_of(transport: asyncio.BaseTransport | None) -> str:
     """Return the name in the peer's certificate, or empty if it presented none."""
     return (transport.get_extra_info(CERTIFICATE_NAME) or "") if transport is not None else ""
+
+
+def _certified(access: Access, transport: asyncio.BaseTransport | None) -> str:
+    """Return the name in the peer's certificate if it decides who the client is, otherwise empty.
+
+    If clients need no token, a certificate decides only if there is or was a token of its name.
+    """
+    name = certificate_of(transport) if access.on else ""
+    return name if access.anonymous is None or access.has_token(name) else ""
 
 
 def _is_token(authorization: str) -> bool:
@@ -232,12 +261,17 @@ class ConnectionIdentity:
                 caller = access.by_header(authorization, self._address)
                 self._header, self._by_header = header, caller
             return caller
-        if self._principal is not None and access.is_still_allowed(self._principal):
-            return self._principal
-        if access.on and (name := certificate_of(transport)):
+        if self._principal is not None:
+            if access.is_still_allowed(self._principal):
+                return self._principal
+            if self._principal.name:  # it does not go on as a client without a token
+                raise Unauthenticated(detail="the token of this connection is no longer valid")
+        if name := _certified(access, transport):
             self._principal = access.by_certificate(name, self._address)
             return self._principal
-        return access.visitor(self._address)
+        caller = access.visitor(self._address)
+        access.note_anonymous(caller)
+        return caller
 
     def authenticate(self, token: str) -> Principal:
         """Authenticate the connection by a token for all later requests; raises as ``caller`` does."""

@@ -19,6 +19,7 @@ from bedrockjobs.base.errors import (
     BadArguments,
     BadRequest,
     CommandError,
+    Forbidden,
     NotFound,
     ServerFault,
     TimedOut,
@@ -276,7 +277,12 @@ class HTTPFront:
                 if caller is not None and connection is not None:
                     connection.belongs(caller)
                 if path not in PROBES and self._gate.needs_name(request, path):
-                    self._origins.check_name(request)
+                    try:
+                        self._origins.check_name(request)
+                    except Forbidden as error:
+                        login = self._to_login(request) if self._gate.is_anonymous(request) else None
+                        return login or problem(error)
+                self._gate.note_anonymous(request)
                 return await handler(request)
             except Unauthenticated as error:
                 return self._to_login(request) or problem(error)

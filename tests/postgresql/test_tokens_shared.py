@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 
 import pytest
 
+from bedrockjobs.base.principal import ANONYMOUS
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
@@ -104,3 +105,19 @@ async def test_a_session_ends_at_all_servers_with_its_streams(end: str) -> None:
                 await talk.reader.read()  # until it is cut
         assert (await there.http("ListJobs")).code == 401
         assert (await there.get("/ui/", Accept="text/html")).code == 303, "led to the login"
+
+
+async def test_clients_without_a_token_are_the_same_at_all_servers_and_their_streams_end() -> None:
+    async with AsyncExitStack() as stack:
+        (_, two), root = await pair_with_admin(stack)
+        there = Bearer(two)
+        await root.ok("AllowAnonymous", roles="read")
+        await until(there, 200)
+        talk = await stack.enter_async_context(await Talk.open(two.port))
+        talk.send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in await talk.reader.readline()
+        await root.ok("RevokeToken", name=ANONYMOUS)
+        async with asyncio.timeout(HOLDS_S):
+            with suppress(ConnectionError):
+                await talk.reader.read()  # until it is cut
+        await until(there, 401)

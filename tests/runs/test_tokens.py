@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from bedrockjobs.databases import StartError
 from bedrockjobs.engine.access import WRONG_A_SECOND_MAX
 from bedrockjobs.engine.handlers import access
 from tests.conftest import Live, Serve
-from tests.protocol.talk import Talk, request
+from tests.protocol.talk import Talk, post, request
 from tests.runs.bearer import Bearer, admin_of
 
 WRONG = "bj_" + "A" * 43 + "AAAAAA"
@@ -474,3 +475,72 @@ async def test_changes_without_a_token_are_by_the_anonymous(live: Live) -> None:
     (audited,) = (await root.ok("ListAudit", command="PauseJobs"))["entries"]
     assert audited["by"] == ANONYMOUS
     assert (await root.ok("ListPauses"))["pauses"][0]["by"] == ANONYMOUS
+
+
+async def test_open_paths_and_the_login_do_not_depend_on_who_comes_without_a_token(serve: Serve) -> None:
+    """Host checks that hold for clients without a token keep no one from the login and the probes."""
+    live = await serve(host="0.0.0.0", insecure=True)
+    root = await admin_of(live)
+
+    async def code_of(path: str, host: str) -> int:
+        async with await Talk.open(live.port) as talk:
+            head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: text/html\r\nConnection: close\r\n\r\n"
+            talk.send(head.encode())
+            return (await talk.reply()).code
+
+    for role in ("read", "produce", "operate"):
+        await root.ok("AllowAnonymous", roles=role)
+        for path in ("/livez", "/readyz", "/ui/login", "/ui/static/pages.css"):
+            assert await code_of(path, "jobs.example.com") == 200, path
+        assert await code_of("/ListJobs", "jobs.example.com") == 403, "a browser may be led here by any name"
+        for path in ("/ui/jobs", "/ui/"):
+            assert await code_of(path, "jobs.example.com") == 303, "the login, under any name"
+        assert await code_of("/ui/jobs", "localhost") == (303 if role == "produce" else 200)
+    (shown, _) = (await root.ok("ListTokens"))["tokens"]
+    assert (shown["name"], shown["addresses"]) == (ANONYMOUS, ["127.0.0.1"])
+
+
+async def test_no_page_of_another_site_acts_as_a_client_without_a_token(live: Live) -> None:
+    root = await admin_of(live)
+    await root.ok("AllowAnonymous", roles="operate")
+    assert (await live.http("CreateJob", {"name": "a"}, Origin="http://evil.example")).code == 403
+    async with await Talk.open(live.port) as talk:
+        talk.send(post("CreateJob", {"name": "a"}, host="evil.example"))
+        assert (await talk.reply()).code == 403
+    assert (await live.http("CreateJob", {"name": "a"}, Authorization="Basic YTpi")).code == 200
+    assert (await live.http("CreateJob", {"name": "a"}, Authorization=f"Bearer {WRONG}")).code == 401
+
+
+async def test_whoever_had_a_token_does_not_go_on_without_one(live: Live) -> None:
+    root = await admin_of(live)
+    worker = await root.token_for("w", "work", "mail/*")
+    await root.ok("AllowAnonymous", roles="operate")
+    async with await Talk.open(live.port) as talk:
+        assert (await talk.ask("Authenticate", token=worker.token)).code == 200
+        assert (await talk.ask("GetJob", name="*")).code == 404
+        await root.ok("RevokeToken", name="w")
+        assert (await talk.ask("GetJob", name="*")).status == "403 Forbidden"
+
+
+async def test_what_waits_without_a_token_ends_with_the_permission_and_not_with_more_time(live: Live) -> None:
+    root = await admin_of(live)
+    await root.ok("AllowAnonymous", roles="work", expires="1h")
+    async with await Talk.open(live.port) as talk:
+        talk.send(request("GetJob", name="a", connection="wait"))
+        await live.waiting(1)
+        assert (await root.ok("AllowAnonymous", roles="work", expires="2h"))["addresses"] == ["127.0.0.1"]
+        assert (await root.http("ListLimits")).code == 200  # the writer has done all before
+        assert live.server.dispatcher.waiting == 1
+        await root.ok("RevokeToken", name=ANONYMOUS)
+        assert (await talk.reply()).status == "403 Forbidden"
+
+
+async def test_clients_without_a_token_may_go_on_after_a_restart(serve: Serve, tmp_path: Path) -> None:
+    live = await serve()
+    root = await admin_of(live)
+    await root.ok("AllowAnonymous", roles="produce")
+    database = live.server.settings.database
+    await live.server.stop()
+    again = await serve(database=database)
+    assert (await Bearer(again).http("CreateJob", name="a")).code == 200
+    assert (await Bearer(again).http("ListJobs")).code == 403

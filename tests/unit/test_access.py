@@ -315,11 +315,11 @@ def test_strangers_without_a_token_make_few_records_of_their_addresses() -> None
     access.set_initial((row("right", RIGHT), anonymous), ())
     access.write = lambda act, done: written.append(act)
     for number in range(1_000):
-        access.visitor(f"10.0.{number // 256}.{number % 256}")
+        access.note_anonymous(access.visitor(f"10.0.{number // 256}.{number % 256}"))
     assert len(written) == TOKEN_ADDRESSES_MAX
     clock.advance(60)
-    access.visitor("10.1.0.1")
-    access.visitor("10.1.0.2")
+    access.note_anonymous(access.visitor("10.1.0.1"))
+    access.note_anonymous(access.visitor("10.1.0.2"))
     assert len(written) == TOKEN_ADDRESSES_MAX + 1
     with pytest.raises(Unauthenticated):
         access.by_token("", "10.0.0.1")

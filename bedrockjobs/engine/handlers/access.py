@@ -62,7 +62,7 @@ def create_token(context: Context, command: CreateToken) -> Answer:
         )
     if command.names and command.roles == ["admin"]:
         raise BadArguments("Malformed names", "names: expected none for admin, which is never narrowed")
-    _check_roles(command)
+    _check_no_data(command)
     expires = _in_future(context, "expires", command.expires)
     until = _in_future(context, "anonymousUntil", command.anonymous_until)
     anonymous_roles = command.anonymous_roles or (["operate"] if until else [])
@@ -81,7 +81,8 @@ def create_token(context: Context, command: CreateToken) -> Answer:
     records.delete_logins(command.name)
     if anonymous_roles:
         others = AllowAnonymous(roles=anonymous_roles, by=command.by)
-        _written(context, _row(context, ANONYMOUS, "", others, until), "token created", command.by)
+        records.put_token(_row(context, ANONYMOUS, "", others, until))
+        context.note("token created", name=ANONYMOUS, by=command.by, detail=",".join(anonymous_roles))
     token = _row(context, command.name, digest_of(secret), command, expires)
     return _written(context, token, "token created", command.by, secret)
 
@@ -92,14 +93,18 @@ def allow_anonymous(context: Context, command: AllowAnonymous) -> Answer:
     tokens = context.unit.records.tokens()
     if not tokens:
         raise WrongState("There is no token", "clients need no token until the first one is created")
-    _check_roles(command)
+    _check_no_data(command)
     expires = _in_future(context, "expires", command.expires)
-    if all(token.name != ANONYMOUS for token in tokens):
+    row = _row(context, ANONYMOUS, "", command, expires)
+    former = next((token for token in tokens if token.name == ANONYMOUS), None)
+    if former is None:
         _forget_oldest(context, tokens)
-    return _written(context, _row(context, ANONYMOUS, "", command, expires), "token created", command.by)
+    elif counts(former, context.now_ms):
+        row = row._replace(last_used=former.last_used, addresses=former.addresses)
+    return _written(context, row, "token created", command.by)
 
 
-def _check_roles(command: CreateToken | AllowAnonymous) -> None:
+def _check_no_data(command: CreateToken | AllowAnonymous) -> None:
     if command.no_data and not {"read", "produce"}.issuperset(command.roles):
         raise BadArguments("Malformed noData", "noData: expected no other roles than read and produce")
 
@@ -224,7 +229,7 @@ def note_used(context: Context, name: str, minute: str, address: str) -> None:
         if token.name == name:
             known: list[str] = jsontext.parse(token.addresses)
             if address not in known:
-                if known:
+                if known and name != ANONYMOUS:
                     detail = f"{address}: the token was not used from there before"
                     context.note("new address", name=name, by=name, detail=detail)
                 known = [*known, address][-TOKEN_ADDRESSES_MAX:]
