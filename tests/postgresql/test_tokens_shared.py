@@ -114,7 +114,7 @@ async def test_clients_without_a_token_are_the_same_at_all_servers_and_their_str
         await root.ok("AllowAnonymous", roles="read")
         await until(there, 200)
         talk = await stack.enter_async_context(await Talk.open(two.port))
-        talk.send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        talk.send("GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
         assert b" 200 " in await talk.reader.readline()
         await root.ok("RevokeToken", name=ANONYMOUS)
         async with asyncio.timeout(HOLDS_S):

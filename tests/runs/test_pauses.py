@@ -161,6 +161,7 @@ SEARCHES = {
     "Heartbeat": "says which jobs a worker takes",
     "DeleteRuns": "deletes what it finds; the program and the pages show it first and ask",
     "CreateToken": "says what a token may see",
+    "AllowAnonymous": "says what clients without a token may see",
     "PutRule": "says what a rule is about; a rule is removed by its name",
     "SyncRules": "the same",
     "CrashBedrockJob": "its list has a test of its own",
