@@ -31,7 +31,7 @@ from tests.conformance.engine import START
 from tests.conformance.test_lifecycle import OneWorker
 from tests.effort import examples
 
-HISTORIES = examples(30, night=2_000)
+HISTORIES = examples(16, night=2_000)
 ACTS = 14
 BROKEN = 3
 """Acts of each history that are made to fail at each of their statements."""

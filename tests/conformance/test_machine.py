@@ -18,7 +18,7 @@ from tests.conformance.state_changes import StateChanges
 from tests.effort import examples
 from tests.model import Outcome
 
-EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(25, night=1_000)))
+EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(16, night=1_000)))
 WORKFLOW_EXAMPLES = examples(5, night=1_000)
 """Histories with workflows: a forgotten count is found in six, a forgotten wait in fifty."""
 STEPS = int(os.environ.get("BEDROCKJOBS_TEST_STEPS", "50"))

@@ -82,7 +82,7 @@ def filter_case(context, case):
 """For JSON Schema 5.0 is an integer; here a whole number is spelled without a point. The filter counts the
 boundaries of each command."""
 
-BOUNDARY_EACH = examples(16, night=1)
+BOUNDARY_EACH = examples(32, night=1)
 """By day one in so many boundaries of a command is tried, at night all 8,000 of them."""
 
 LARGE = {"FinishJobs", "SyncRules", "SyncSchedules", "UpdateJob", "GetJobs", "RetryJob", "FailJob", "KillRun"}
@@ -99,7 +99,7 @@ TOKENS = "^/CreateToken$"
 """From the first token on the server answers nothing without one."""
 
 REST = sorted(set(COMMANDS) - LARGE - JOBS)
-EACH = examples(16, night=1)
+EACH = examples(24, night=1)
 """By day one in so many of the rest gets boundaries, and another one made-up requests, as preparing a schema
 for them takes longest. The examples of all commands are tried."""
 

@@ -71,6 +71,7 @@ DONE: dict[str, dict[str, Any]] = {
     "RemoveRule": {"name": "r"},
     "ReleaseHold": {},
     "CreateToken": {"name": "root", "roles": ["admin"]},
+    "AllowAnonymous": {"roles": ["read"]},
     "RotateToken": {"name": "root"},
     "RevokeToken": {"name": "other"},
     "DrainWorker": {"worker": "w"},
