@@ -18,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs.base.clock import offset_seconds_of
 from bedrockjobs.base.errors import BadArguments, CommandError
-from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.principal import ANONYMOUS, Principal
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.base.wire import Timestamp, stamped
@@ -111,9 +110,10 @@ HEADERS = {
 
 
 def json_answer(value: Any) -> web.Response:
-    """Return a response with a value as JSON."""
+    """Return a response with a value as JSON; its texts may have lone surrogates, as a browser sends them."""
     headers = {**HEADERS, "Cache-Control": "no-store"}
-    return web.Response(text=dump(value), content_type="application/json", headers=headers)
+    text = json.dumps(value, separators=(",", ":"))
+    return web.Response(text=text, content_type="application/json", headers=headers)
 
 
 GROUPS = (

@@ -271,6 +271,14 @@ async def test_what_is_no_form_is_refused(site: Site, body: str) -> None:
         assert (await answer.json())["reason"] == "Malformed body"
 
 
+async def test_a_text_that_is_not_unicode_is_checked_as_any_other(site: Site) -> None:
+    form = {"command": "CreateJob", "schedule": False, "changed": ["name"], "fields": {"name": "\ud800"}}
+    body = json.dumps(form)
+    async with aiohttp.ClientSession() as session, session.post(f"{site.root}/ui/check", data=body) as answer:
+        assert answer.status == 200
+        assert "name" in json.dumps(await answer.json())
+
+
 async def test_a_form_that_is_too_large_is_not_read(site: Site) -> None:
     large = "x" * (CHECK_BYTES_MAX + 1)
     async with (

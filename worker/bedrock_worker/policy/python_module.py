@@ -329,9 +329,11 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 
 def _seconds(value: Any) -> float | None:
-    if value is not None and not (seconds := seconds_in(value)):
+    if value is None:
+        return None
+    if not (seconds := seconds_in(value)):
         raise ValueError(f"timeout: expected {clock.WORDS}, more than 0")
-    return None if value is None else seconds
+    return seconds
 
 
 def _schedule(declared: Declared) -> dict[str, Any]:
