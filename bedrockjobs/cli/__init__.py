@@ -73,7 +73,7 @@ HOMES = {
         "Migrate a database to this version's schema, or import a Bedrock database.",
     ),
     "restore": ("database.restore", "Replace the database with BACKUP, and hold the queue until --release."),
-    "move": ("database.move", "Move a queue from a SQLite file to PostgreSQL, or back."),
+    "move": ("database.move", "Move all jobs and runs from a SQLite file to PostgreSQL, or back."),
     "doctor": ("doctor.doctor", "Check for common problems, and advise; changes nothing."),
     "config": ("config.config", "Show the server's settings, and check a settings file."),
     "service": ("service.service", "Run the server and workers as systemd services."),
