@@ -143,11 +143,17 @@ def main() -> None:
             break
         if listener in ready:
             caller, _ = listener.accept()
-            message, passed, _, _ = socket.recv_fds(caller, MESSAGE_BYTES_MAX, 3)
+            message, passed = b"", list[int]()
+            with suppress(OSError):
+                message, passed, _, _ = socket.recv_fds(caller, MESSAGE_BYTES_MAX, 3)
+            if not message:  # it was killed before it could say what it calls
+                caller.close()
+                continue
             call = json.loads(message)
             if "stand_in" in call:
                 pid = next((pid for pid, one in callers.items() if _peer(one) == call["stand_in"]), 0)
-                caller.send(str(pid).encode())
+                with suppress(OSError):
+                    caller.send(str(pid).encode())
                 caller.close()
                 continue
             pid = os.fork()
@@ -158,7 +164,8 @@ def main() -> None:
                 _become(call, passed)
                 _run(mains[call["program"]])
             callers[pid] = caller
-            caller.send(str(pid).encode())
+            with suppress(OSError):  # it was killed meanwhile, which is seen next
+                caller.send(str(pid).encode())
             for number in passed:
                 os.close(number)
     for pid in callers:
