@@ -695,7 +695,7 @@ STARTS_S_MAX = 31 * 86_400
 """Maximum period of a rate in seconds, for quotas by the month."""
 
 STARTS_PER_S_MAX = 10_000
-"""Maximum rate of starts, per second: a higher rate would have no more effect than no limit."""
+"""Maximum rate of starts, per second; beyond it, a limit would hold nothing back."""
 
 STARTS_TOGETHER_S = 0.05
 """Starts that a rate allows within this many seconds of each other may come together, since holding back a
