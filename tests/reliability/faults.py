@@ -16,12 +16,13 @@ from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import SQLiteUnit
+from tests.effort import examples
 from tests.reliability import forgetful
 
-DROPPED = 0.02
-"""Share of commits that ``dropped_commit`` throws away."""
+DROPPED = 1 / examples(10, night=50)
+"""Share of commits that ``dropped_commit`` throws away: by day more, so that fewer kills find it."""
 
-BLIND = 0.02
+BLIND = 1 / examples(10, night=50)
 """Share of takes in which ``blind_take`` does not look at the state."""
 
 LOST_ENDS = 0.5

@@ -12,7 +12,7 @@ from tests.reliability.storm import LIFE_S, Storm
 
 pytestmark = pytest.mark.reliability
 
-KILLS = int(os.environ.get("RELIABILITY_KILLS", examples(15, night=1000)))
+KILLS = int(os.environ.get("RELIABILITY_KILLS", examples(8, night=1000)))
 """Kills of one run; the nightly command does more."""
 
 CONTROL_KILLS = 120

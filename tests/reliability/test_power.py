@@ -12,7 +12,7 @@ from tests.reliability.power import BROKEN, STATES_OF_A_TRACE, check, recorded_s
 
 pytestmark = pytest.mark.reliability
 
-STATES = int(os.environ.get("RELIABILITY_CUTS", examples(100, night=STATES_OF_A_TRACE)))
+STATES = int(os.environ.get("RELIABILITY_CUTS", examples(50, night=STATES_OF_A_TRACE)))
 
 
 async def test_a_power_cut_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli import warm
 from tests.effort import examples
 from tests.history import Ledger
 from tests.reliability.load import Load
@@ -54,9 +54,7 @@ def rows_in(file: Path, query: str) -> list[list[Any]]:
 async def run(*arguments: str) -> None:
     """Run ``bedrockjobs``, which must succeed."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bedrockjobs",
+        warm.program("bedrockjobs"),
         *arguments,
         cwd=TOP,
         stdout=asyncio.subprocess.DEVNULL,

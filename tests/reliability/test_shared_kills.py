@@ -14,10 +14,10 @@ from tests.reliability.shared_ticks import TickStorm
 
 pytestmark = pytest.mark.reliability
 
-KILLS = int(os.environ.get("RELIABILITY_SHARED_KILLS", examples(5, night=250)))
+KILLS = int(os.environ.get("RELIABILITY_SHARED_KILLS", examples(3, night=250)))
 """Kills of one run; the nightly command does more."""
 
-TICKS = examples(80, night=160)
+TICKS = examples(40, night=160)
 CONTROL_TICKS = 20
 
 CONTROL_STORMS = 3

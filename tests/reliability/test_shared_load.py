@@ -17,21 +17,21 @@ from tests.reliability.shared_work import Deliveries, Waits, followed, lifecycle
 
 pytestmark = pytest.mark.reliability
 
-LIFECYCLES = examples(120, night=250)
-EVENTS = examples(300, night=600)
-LONELY_LIFECYCLES = 100
+LIFECYCLES = examples(60, night=250)
+EVENTS = examples(150, night=600)
+LONELY_LIFECYCLES = examples(50, night=100)
 """With one client for each server: the fewer jobs there are, the more often others have all a take sees."""
 CONTROL_TRIES = 20
 """Whether commits overtake each other while somebody looks, or a take sees what is taken already and not what
 is there instead, is left to chance: in most tries some do."""
 
-WAITS = examples(30, night=60)
+WAITS = examples(15, night=60)
 WAIT_S_MAX = 5.0
 """By then whoever waits has found what nobody told of, on a busy machine too; the night asks for 1.1 s."""
 
-DELIVERIES = examples(120, night=250)
-CONTROL_DELIVERIES = 200
-SERVERS_CHANGED = 4
+DELIVERIES = examples(60, night=250)
+CONTROL_DELIVERIES = examples(100, night=200)
+SERVERS_CHANGED = examples(2, night=4)
 
 DEAF_MS = 2_000
 UNIT_S_MAX = 1.0

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import examples
 from tests.reliability.servers import Server
 from tests.reliability.soak import NOISE_MB, Soaked, soak
 
 pytestmark = pytest.mark.reliability
 
-SECONDS = 12.0
+SECONDS = float(examples(7, night=12))
 """Enough for every kind of client to come many times."""
 
 START_MB_MAX = 40.0

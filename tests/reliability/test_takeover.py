@@ -28,8 +28,8 @@ pytestmark = pytest.mark.reliability
 
 EXIT_OWNED = 69
 TAKEN_OVER_S = 2.0
-TAKEOVERS = int(os.environ.get("RELIABILITY_TAKEOVERS", examples(4, night=200)))
-DRAINS = 3
+TAKEOVERS = int(os.environ.get("RELIABILITY_TAKEOVERS", examples(2, night=200)))
+DRAINS = examples(2, night=3)
 LOAD_S = 0.4
 HANDOVERS = 2
 WORKERS = 2

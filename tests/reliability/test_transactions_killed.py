@@ -17,7 +17,7 @@ from tests.reliability.shared import SCHEMA, Shared
 
 pytestmark = pytest.mark.reliability
 
-TRANSACTIONS = examples(200, night=10_000)
+TRANSACTIONS = examples(100, night=10_000)
 """Transactions of one storm, of which a third rolls back."""
 
 PER_APPLICATION = examples(60, night=1_000)
