@@ -517,6 +517,9 @@ JOBS_COUNTED_MAX = 10_000
 """Maximum number of jobs of one state that the page of jobs counts, in some 5 ms. If there are more, the page
 shows `10,000+`."""
 
+TEXT_CHARS_MAX = 200
+"""Maximum length of a text that is searched for in errors, output and data: a line of a message."""
+
 FINGERPRINT_CHARS_MAX = 64
 """Maximum length of a fingerprint in a filter of failures; fingerprints of this version have 16
 characters."""

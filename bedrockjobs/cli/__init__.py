@@ -25,7 +25,7 @@ HOMES = {
     ),
     "schedule": ("schedule.schedule ping.ping_url", "Add, show, change, pause and trigger schedules."),
     "run": ("run.run", "List runs, follow their output, stop them, run them again, delete them."),
-    "failure": ("failure.failure", "List failures by cause, retry them, mark them as seen, or mute them."),
+    "failure": ("failure.failure", "List failures by cause; retry, delete, acknowledge or mute them."),
     "queue": ("queue.queue", "Show which queues are long and why; pause and resume them."),
     "worker": ("worker.worker", "List the live workers, and drain them."),
     "limit": (

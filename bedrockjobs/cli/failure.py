@@ -1,4 +1,4 @@
-"""``bedrockjobs failure``: list failures grouped by cause, retry, acknowledge and mute them."""
+"""``bedrockjobs failure``: list failures grouped by cause, retry, delete, acknowledge and mute them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, local_text, number_of, text_of, write_many, write_one
 from bedrockjobs.cli.session import Session, records_in, server_options
 from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_command
-from bedrockjobs.commands import ListFailures, MarkSeen, MuteFailures, RetryJob
+from bedrockjobs.commands import DeleteJob, ListFailures, MarkSeen, MuteFailures, RetryJob
 
 _KINDS = (("jobs", "before", "job"), ("runs", "runsBefore", "run"))
 """The two parts of a page of failures, each with the key in the reply, the parameter for its next page, and
@@ -29,35 +29,42 @@ SHOW_COLUMNS = ("kind", "id", "name", "at", "worker", "seen", "seenBy", "what wa
 
 @click.group(cls=SubcommandGroup)
 def failure() -> None:
-    """List failures by cause, retry them, mark them as seen, or mute them.
+    """List failures by cause; retry, delete, acknowledge or mute them.
 
     \b
     bedrockjobs failure list
     bedrockjobs failure show 8f3c2f0c1b7a9d10
     bedrockjobs failure retry --fingerprint 8f3c2f0c1b7a9d10
+    bedrockjobs failure delete --fingerprint 8f3c2f0c1b7a9d10
     bedrockjobs failure seen --name 'report/*'
     bedrockjobs failure mute 8f3c2f0c1b7a9d10 --reason 'the disk is ordered'
     """
 
 
 @failure.command("list")
-@takes(ListFailures, GLOB, typed("error_type", metavar="TYPE"))
+@takes(ListFailures, GLOB, "text", typed("error_type", metavar="TYPE"))
 @click.option("--all", "everything", is_flag=True, help="Include failures that are marked as seen.")
 @limit_option("groups of jobs, and of runs,")
 @server_options
 def list_failures(
-    session: Session, /, mask: str | None, error_type: str | None, everything: bool, limit: int
+    session: Session,
+    /,
+    mask: str | None,
+    text: str | None,
+    error_type: str | None,
+    everything: bool,
+    limit: int,
 ) -> None:
     """List failures grouped by cause: FAILED jobs, then runs, the newest first.
 
     Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
     group, `newest` is its newest member: a jobID or a runID. `trend` is new in the first 24 hours of a group,
-    growing if more than twice as many fail an hour as before, quiet after 24 hours without one, muted, or
-    came back: muted, and failed in a new release. The run that made its job FAILED is not counted
-    separately. Failures that are marked as seen are left out without --all; with it, each page of groups
-    begins with new ones.
+    growing if failures were more than twice as frequent in the last hour as before it, quiet if there was
+    none in the last 24 hours, muted, or "came back" if the group was muted until a new release and has failed
+    in one. The run that made its job FAILED is not counted separately. Failures that are marked as seen are
+    left out without --all. With --all, each page of groups lists those with new failures first.
     """
-    filters = {"name": mask, "errorType": error_type}
+    filters = {"name": mask, "text": text, "errorType": error_type}
     groups = list(_groups(session, filters, limit, wanted=lambda group: everything or _is_new(group)))
     if session.form != "table":
         write_many(groups, session.form, identity="name")
@@ -85,30 +92,56 @@ def show(session: Session, fingerprint: str, mask: str | None, limit: int) -> No
     write_many(rows, "table", SHOW_COLUMNS, none="Nothing with this fingerprint has failed.")
 
 
-@failure.command()
-@takes(
+_which_jobs = takes(
     ListFailures,
     typed("fingerprint", help="The jobs of one group."),
     typed("name", "--name", "mask", help="Jobs whose name matches."),
 )
-@click.option("--dry-run", is_flag=True, help="Show which jobs would be retried, and change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show which jobs are meant, and change nothing.")
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+@failure.command()
+@_which_jobs
+@_dry_run
+@_yes
 @server_options
 def retry(session: Session, /, fingerprint: str | None, mask: str | None, **options: Any) -> None:
     """Queue all FAILED jobs of a group again, or all whose name matches.
 
     It shows how many there are and asks for confirmation.
     """
-    if mask is None and fingerprint is None:
-        raise click.UsageError("give --fingerprint TEXT or --name GLOB")
-    members = _all_members(session, mask, fingerprint, _KINDS[0])
-    jobs = [Chosen(text_of(one, "id"), text_of(one, "name")) for one in members]
 
     def queue(job_id: str) -> str:
         session.reply(RetryJob, {"jobID": job_id, "revive": True})
         return "queued"
 
-    for_each(session, "retry", jobs, queue, options)
+    for_each(session, "retry", _failed_jobs(session, mask, fingerprint), queue, options)
+
+
+@failure.command()
+@_which_jobs
+@_dry_run
+@_yes
+@server_options
+def delete(session: Session, /, fingerprint: str | None, mask: str | None, **options: Any) -> None:
+    """Delete all FAILED jobs of a group, or all whose name matches.
+
+    It shows how many there are and asks for confirmation. Their failed runs stay until their retention ends.
+    """
+
+    def remove(job_id: str) -> str:
+        session.reply(DeleteJob, {"jobID": job_id})
+        return "deleted"
+
+    for_each(session, "delete", _failed_jobs(session, mask, fingerprint), remove, options)
+
+
+def _failed_jobs(session: Session, mask: str | None, fingerprint: str | None) -> list[Chosen]:
+    if mask is None and fingerprint is None:
+        raise click.UsageError("give --fingerprint TEXT or --name GLOB")
+    members = _all_members(session, mask, fingerprint, _KINDS[0])
+    return [Chosen(text_of(one, "id"), text_of(one, "name")) for one in members]
 
 
 @failure.command()

@@ -12,6 +12,7 @@ from bedrockjobs.base.config import (
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
     SEEN_AT_ONCE_MAX,
+    TEXT_CHARS_MAX,
     WORKER_CHARS_MAX,
 )
 from bedrockjobs.base.json_schemas import SchemaType
@@ -468,6 +469,12 @@ class ListFailures(Command[FailuresReply]):
     )
     error_type: ErrorType | None = Field(
         default=None, description="Only groups whose newest error is an exception of this type."
+    )
+    text: OneLine | None = Field(
+        default=None,
+        max_length=TEXT_CHARS_MAX,
+        description="Only groups in whose newest error the line that says what was wrong contains this text,"
+        " ignoring case.",
     )
     before: JobID = Field(
         default=0,

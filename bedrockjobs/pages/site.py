@@ -17,6 +17,7 @@ from aiohttp import web
 from pydantic import TypeAdapter, ValidationError
 
 from bedrockjobs.base.clock import offset_seconds_of
+from bedrockjobs.base.config import TEXT_CHARS_MAX
 from bedrockjobs.base.errors import BadArguments, CommandError
 from bedrockjobs.base.principal import ANONYMOUS, Principal
 from bedrockjobs.base.settings import Settings
@@ -30,9 +31,6 @@ from bedrockjobs.service import VERSION, Service
 
 # Query parameters that several lists have in common.
 
-
-TEXT_CHARS_MAX = 200
-"""Maximum characters of a search text."""
 
 _STAMP: TypeAdapter[str | datetime | timedelta] = TypeAdapter(Timestamp)
 
@@ -82,7 +80,7 @@ def follow_tokens(request: web.Request, keys: Mapping[str, str]) -> None:
     for key in ("from", "to"):
         if key in found and offset_seconds_of(found[key]) is not None:  # 24h, not a date
             found[key] = f"-{found[key].lstrip('-')}"
-    kept = {key: value for key, value in request.query.items() if key not in ("name", "before")}
+    kept = {key: value for key, value in request.query.items() if key not in ("name", "before", "runsBefore")}
     location = _query({**kept, "name": " ".join(words), **found}) or "?"
     raise web.HTTPSeeOther(location, headers=HEADERS)
 

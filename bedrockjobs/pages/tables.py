@@ -26,7 +26,7 @@ from bedrockjobs.job.quarantine import HOLD_PATTERN, hold_text
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.overview import RANGES, STEPS, range_of
-from bedrockjobs.pages.site import Pages, Site, cursor, filters_of, json_answer, rows_asked
+from bedrockjobs.pages.site import Pages, Site, cursor, filters_of, follow_tokens, json_answer, rows_asked
 from bedrockjobs.views.failures import Failed, failed_alike
 from bedrockjobs.views.name_tree import Fold
 from bedrockjobs.views.problems import pause_text, why_idle
@@ -169,8 +169,12 @@ def _rests(worker: dict[str, Any]) -> bool:
 # Groups that were marked as seen are collapsed below the others. Each group has a page of all its failures.
 
 
-MEMBERS_RETRIED_MAX = 20_000
-"""Maximum jobs of a group that one click retries, in about half a minute; click again for more."""
+MEMBERS_CHOSEN_MAX = 20_000
+"""Maximum jobs of a group that one click retries or deletes, in about half a minute; click again for more."""
+
+
+FAILURE_TOKENS = {"name": "name", "error": "text", "text": "text", "type": "errorType"}
+"""The words before a colon in the search box, each with its query parameter."""
 
 
 class Shown(NamedTuple):
@@ -183,13 +187,16 @@ class Shown(NamedTuple):
 
 async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     """Show failures by group."""
-    filters = filters_of(request, "name", "fingerprint", "errorType", "before", "runsBefore")
-    wanted = {name: filters[name] for name in ("name", "fingerprint", "errorType") if filters[name]}
+    follow_tokens(request, FAILURE_TOKENS)
+    names = ("name", "fingerprint", "errorType", "text")
+    filters = filters_of(request, *names, "before", "runsBefore")
+    wanted = {name: filters[name] for name in names if filters[name]}
     command = ListFailures.read(wanted)
     before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
     alike = command.name, command.fingerprint
-    jobs = await failed_alike(site.views, "job", *alike, before, command.error_type)
-    runs = await failed_alike(site.views, "run", *alike, runs_before, command.error_type)
+    such: dict[str, Any] = {"error_type": command.error_type, "text": command.text}
+    jobs = await failed_alike(site.views, "job", *alike, before, **such)
+    runs = await failed_alike(site.views, "run", *alike, runs_before, **such)
     return await site.show(
         request,
         "failures.html",
@@ -206,7 +213,7 @@ async def failure_members(site: Site, request: web.Request) -> web.StreamRespons
     filters = filters_of(request, "name", "fingerprint")
     command = ListFailures.read({name: value for name, value in filters.items() if value})
     jobs, more = await site.views.find.members_alike(
-        command.fingerprint or "", command.name, MEMBERS_RETRIED_MAX
+        command.fingerprint or "", command.name, MEMBERS_CHOSEN_MAX
     )
     found = {"ids": [job_id for job_id, _ in jobs], "names": [name for _, name in jobs[:1]], "all": not more}
     return json_answer(found)
@@ -230,6 +237,7 @@ def _rows(failures: Failed) -> Shown:
 
 async def events(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of events."""
+    follow_tokens(request, {"name": "name", "kind": "kind"})
     filters = filters_of(request, "kind", "name", "before")
     wanted = Events.read({name: filters[name] for name in ("kind", "name") if filters[name]})
     # ``limit``: maximum events on a page.

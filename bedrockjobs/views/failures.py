@@ -31,7 +31,7 @@ LISTED_OF_ONE = 100
 """Maximum failures on the page of a single group."""
 
 PAGES_SEARCHED = 20
-"""Maximum pages read to find groups with a type of error: 1,000 groups."""
+"""Maximum pages read to find groups with a type of error or a text: 1,000 groups."""
 
 RECENT_S = 86_400
 """Seconds. A group is new if its first failure is not older, and quiet if its last failure is older."""
@@ -56,18 +56,27 @@ async def failed_alike(
     pattern: str | None,
     fingerprint: str | None,
     before: int | None,
+    *,
     error_type: str | None = None,
+    text: str | None = None,
 ) -> Failed:
     """Return a page of groups of failed jobs or runs, those with the newest failures first.
 
     ``before`` is a jobID or runID: only groups whose newest failure has a lower ID are returned. With a
     ``fingerprint``, returns a page of that group's failures, each with an ID lower than ``before``. With an
-    ``error_type``, returns only groups of this type, and reads up to ``PAGES_SEARCHED`` pages to find some.
+    ``error_type`` or a ``text``, returns only groups of this type, or with this text in their line, and reads
+    up to ``PAGES_SEARCHED`` pages to find some.
     """
+    sought = text.casefold() if text else ""
     for _ in range(PAGES_SEARCHED):
         page = await _page(views, kind, pattern, fingerprint, before)
-        groups = [group for group in page.groups if error_type in (None, group.error_type)]
-        if groups or error_type is None or page.following is None or fingerprint is not None:
+        groups = [
+            group
+            for group in page.groups
+            if error_type in (None, group.error_type) and sought in group.line.casefold()
+        ]
+        is_all = error_type is None and not sought
+        if groups or is_all or page.following is None or fingerprint is not None:
             break
         before = page.following
     return page._replace(groups=groups)
@@ -174,8 +183,9 @@ def _group(row: tuple[Any, ...], listed: list[_Listed], now: str, mutes: Sequenc
 async def list_failures(views: Views, command: ListFailures) -> Answer:
     """List failures by group."""
     alike = command.name, command.fingerprint
-    jobs = await failed_alike(views, "job", *alike, command.before or None, command.error_type)
-    runs = await failed_alike(views, "run", *alike, command.runs_before or None, command.error_type)
+    such: dict[str, Any] = {"error_type": command.error_type, "text": command.text}
+    jobs = await failed_alike(views, "job", *alike, command.before or None, **such)
+    runs = await failed_alike(views, "run", *alike, command.runs_before or None, **such)
     reply = FailuresReply(
         jobs=jobs.groups, runs=runs.groups, before=jobs.following, runs_before=runs.following
     )

@@ -254,6 +254,7 @@ CALLED: dict[str, str] = {
     "run show": "{ended}",
     "run stop": "{ended}",
     "run terminate": "{run}",
+    "failure delete": "--fingerprint {fingerprint} --yes",
     "failure list": "",
     "failure mute": "a --until 1d",
     "failure retry": "--fingerprint {fingerprint} --yes",

@@ -242,7 +242,7 @@ async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, pa
         await expect(page.locator("main")).not_to_contain_text("Traceback")
 
 
-async def test_all_jobs_of_a_group_are_retried_at_once(site: Site, page: Page) -> None:
+async def test_all_jobs_of_a_group_are_retried_or_deleted_at_once(site: Site, page: Page) -> None:
     alike = [await site.fail("mail/send", f"SMTP 550: no mailbox {n}") for n in range(LISTED_OF_GROUP + 5)]
     other = await site.fail("mail/send", "no disk")
     await site.open(page, "ui/failures")
@@ -255,6 +255,11 @@ async def test_all_jobs_of_a_group_are_retried_at_once(site: Site, page: Page) -
     await expect(page.locator("#jobs .group")).to_have_count(1)
     states = {job: (await site.ask("QueryJob", jobID=job))["state"] for job in [*alike, other]}
     assert states == {**dict.fromkeys(alike, "QUEUED"), other: "FAILED"}
+    await page.locator("#jobs .group summary").click()
+    await page.get_by_role("button", name="Delete all", exact=True).click()
+    await page.locator("#confirm-yes").click()
+    await expect(page.locator("#jobs")).to_contain_text("No job has failed")
+    assert (await site.ask("ListFailures"))["jobs"] == []
 
 
 async def test_a_group_is_muted_with_a_reason_and_unmuted(site: Site, page: Page) -> None:

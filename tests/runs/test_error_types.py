@@ -96,6 +96,26 @@ async def test_failures_are_grouped_by_it(site: Site, monkeypatch: pytest.Monkey
     assert (await site.ok("ListFailures"))["jobs"][0]["errorType"] == ""
 
 
+async def test_failures_are_found_by_a_text_in_their_line(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failures, "GROUPS_SHOWN", 2)
+    await _failed(site, "a", f"ValueError: No Straße to it\n\n{TRACEBACK}ValueError: No Straße to it")
+    for at in range(5):
+        await _failed(site, "a", f"{'word ' * (at + 1)}: it broke")
+    for text, found in (("no STRASSE", ["ValueError: No Straße to it"]), ("File", []), ("%", [])):
+        listed = await site.ok("ListFailures", text=text)
+        assert [group["line"] for group in listed["jobs"]] == found, text
+    assert (await site.ok("ListFailures", text="straße", errorType="OSError"))["jobs"] == []
+    refused = await site.http("ListFailures", {"text": "a" * 201})
+    assert (refused.code, refused.json["reason"]) == (400, "Malformed text")
+    root = await admin_of(site)
+    blind = await root.token_for("blind", "read", noData=True)
+    assert (await blind.ok("ListFailures", text="straße"))["jobs"] == []
+    page = str((await root.get("/ui/failures?text=stra%C3%9Fe", Accept="text/html")).body)
+    assert ("Straße" in page, "it broke" in page) == (True, False)
+
+
 async def test_a_token_without_data_sees_only_the_kind_and_searches_nothing(site: Site) -> None:
     secret = await _failed(site, "a", f"MyPasswordIs: x\n\n{TRACEBACK}MyPasswordIs: x")
     plain = await _failed(site, "a", f"ValueError: x\n\n{TRACEBACK}ValueError: x")

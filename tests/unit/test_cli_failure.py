@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
@@ -120,18 +121,24 @@ def test_names_or_numbers_are_given(fake: FakeServer) -> None:
     assert fake.wired == []
 
 
-def test_all_jobs_of_a_group_are_retried_after_a_question(fake: FakeServer) -> None:
+@pytest.mark.parametrize(
+    ("verb", "command", "given", "done"),
+    [("retry", "RetryJob", {"revive": True}, "Queued"), ("delete", "DeleteJob", {}, "Deleted")],
+)
+def test_all_jobs_of_a_group_are_retried_or_deleted_after_a_question(
+    fake: FakeServer, verb: str, command: str, given: dict[str, Any], done: str
+) -> None:
     group = page(("jobs", "a", [failure(9), failure(7)]))
     fake.will("ListFailures", group, group, group)
-    fake.will("RetryJob", {}, {})
-    assert "Would retry 2 jobs: 2 a." in run("failure", "retry", "--fingerprint", "fa", "--dry-run").stdout
-    assert sent(fake, "RetryJob") == []
-    asked = run("failure", "retry", "--fingerprint", "fa")
+    fake.will(command, {}, {})
+    assert f"Would {verb} 2 jobs: 2 a." in run("failure", verb, "--fingerprint", "fa", "--dry-run").stdout
+    assert sent(fake, command) == []
+    asked = run("failure", verb, "--fingerprint", "fa")
     assert (asked.exit_code, "2 jobs: 2 a" in asked.stderr) == (2, True)
-    assert run("failure", "retry", "--fingerprint", "fa", "--yes").stdout == "Queued 2 jobs.\n"
-    assert sent(fake, "RetryJob") == [{"jobID": 9, "revive": True}, {"jobID": 7, "revive": True}]
+    assert run("failure", verb, "--fingerprint", "fa", "--yes").stdout == f"{done} 2 jobs.\n"
+    assert sent(fake, command) == [{"jobID": 9, **given}, {"jobID": 7, **given}]
     assert sent(fake, "ListFailures")[0]["fingerprint"] == "fa"
-    assert "--fingerprint TEXT or --name GLOB" in run("failure", "retry").stderr
+    assert "--fingerprint TEXT or --name GLOB" in run("failure", verb).stderr
 
 
 def test_a_list_says_how_a_group_develops(fake: FakeServer) -> None:
