@@ -236,13 +236,14 @@ def arrows() -> set[tuple[Transition, str, str]]:
 
 
 def diagram() -> str:
-    """Return the life cycle as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2"]
+    """Return the life cycle as a Mermaid state diagram, with one arrow for each pair of states."""
+    events_by_pair: dict[str, dict[str, None]] = {}
     for event, moves in ARROWS.items():
         if event in ("requeue", "finish mocked", "retry mocked"):
             continue  # they start from every state: an arrow each would hide the rest
         for before, found in moves.items():
             for arrow in found:
                 start, end = ("[*]" if state == GONE else state for state in (before, arrow.to))
-                lines.append(f"    {start} --> {end}: {event}")
-    return "\n".join(lines)
+                events_by_pair.setdefault(f"{start} --> {end}", {})[event] = None
+    lines = [f"    {pair}: {', '.join(events)}" for pair, events in events_by_pair.items()]
+    return "\n".join(["stateDiagram-v2", *lines])
