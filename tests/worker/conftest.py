@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-from collections.abc import AsyncIterator, Callable
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from bedrock_worker import current
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import WorkerOptions
+from bedrock_worker.run import kernel
 from bedrock_worker.run.watchdog_client import WatchdogClient
 
 from bedrockjobs.client import addresses_of
@@ -66,6 +69,62 @@ async def watchdog() -> AsyncIterator[WatchdogClient]:
     found = WatchdogClient()
     yield found
     found.stop_guards()
+
+
+Watchdogs = dict[bool, tuple["subprocess.Popen[bytes]", socket.socket]]
+"""Those that wait for the next worker, each with the way to it; they differ by ``daemons`` alone."""
+
+
+@pytest.fixture(scope="module")
+def watchdogs() -> Iterator[Watchdogs]:
+    """Yield the watchdogs that the tests of a module leave to each other."""
+    kept: Watchdogs = {}
+    yield kept
+    for process, way in kept.values():
+        way.close()
+        process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def own_watchdog() -> None:
+    """Let each worker of a test start its own watchdog: it, or what it inherits, is the subject."""
+
+
+@pytest.fixture(autouse=True)
+def _watchdogs_stay(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, watchdogs: Watchdogs
+) -> None:
+    """Let workers in this process use one watchdog, one after the other: its start costs more than most runs.
+
+    It stays only if nothing was done to it or to its guards.
+    """
+    if "own_watchdog" in request.fixturenames:
+        return
+    start, end = WatchdogClient._start, WatchdogClient._end
+
+    def start_or_take(client: WatchdogClient) -> None:
+        kept = watchdogs.pop(client.daemons, None)
+        if kept is None:
+            start(client)
+            return
+        loop = asyncio.get_running_loop()
+        client._process, client._way = kept
+        client._dead, client._started_at = os.pidfd_open(client._process.pid), loop.time()
+        loop.add_reader(client._dead, client._replace)
+
+    def keep_or_end(client: WatchdogClient) -> None:
+        process, way = client._process, client._way
+        whole = process is not None and process.poll() is None and not client._left
+        if not whole or client.daemons in watchdogs or kernel.state_of(process.pid) in kernel.STOPPED:
+            end(client)
+            return
+        asyncio.get_running_loop().remove_reader(client._dead)
+        os.close(client._dead)
+        watchdogs[client.daemons] = process, way
+        client._process = client._way = None
+
+    monkeypatch.setattr(WatchdogClient, "_start", start_or_take)
+    monkeypatch.setattr(WatchdogClient, "_end", keep_or_end)
 
 
 class Working:

@@ -396,6 +396,7 @@ async def test_command_that_cannot_start_just_now_is_tried_again(server, working
     assert (report.verb, report.given) == ("RetryJob", {**FENCE, "delay": 10, "ignoreRepeat": True})
 
 
+@pytest.mark.usefixtures("own_watchdog")
 async def test_command_that_no_watchdog_can_be_started_for_is_tried_again(server, working, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
@@ -413,6 +414,7 @@ async def test_name_that_no_environment_can_hold_fails_the_job(server, working):
     assert report.given["error"].startswith("cannot start the command: ")
 
 
+@pytest.mark.usefixtures("own_watchdog")
 async def test_the_watchdog_runs_no_modules_of_the_current_folder(once, tmp_path, monkeypatch):
     for name in ("json", "select", "shutil", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")

@@ -21,6 +21,8 @@ from bedrock_worker.run.watchdog_client import CODE
 from tests.worker.conftest import gone, until
 from tests.worker.fake_server import DEADLINE_S
 
+pytestmark = pytest.mark.usefixtures("own_watchdog")
+
 SEEN = """
 import json, os, resource, sys
 status = open("/proc/self/status").read().splitlines()

@@ -24,6 +24,8 @@ from tests.worker.conftest import children, gone, until
 from tests.worker.fake_server import DEADLINE_S
 from tests.worker.test_command_line import logged, program, python_of_nobody
 
+pytestmark = pytest.mark.usefixtures("own_watchdog")
+
 STAY = 'echo $$ > "$0.new"; mv "$0.new" "$0"; exec sleep 1000'
 """A process that writes down its id and stays."""
 

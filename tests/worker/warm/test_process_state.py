@@ -10,6 +10,8 @@ import pytest
 from tests.effort import PROFILE, crossed, examples
 from tests.worker.warm.conftest import HEAD, WAYS, outcomes
 
+pytestmark = pytest.mark.usefixtures("own_watchdog")
+
 SEEN = """
 import atexit, ctypes, gc, io, locale, logging, resource, socket, tempfile
 
@@ -193,7 +195,7 @@ HARMLESS = {
 }
 """What is made good before the next run, in the same process."""
 
-BY_DAY = {"spawn": slice(0, None, 4), "fork": slice(0, None, 2), ASYNC: slice(1, None, 2)}
+BY_DAY = {"spawn": slice(0, None, 12), "fork": slice(0, None, 4), ASYNC: slice(1, None, 5)}
 """The deeds by day in each way, all in the one that is left out. An interpreter for each run has no next run
 that they could meet."""
 

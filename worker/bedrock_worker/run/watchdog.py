@@ -25,6 +25,10 @@ ROUND_S = 0.5
 ROUNDS_MAX = 10
 """Maximum rounds of killing, between which requests are served: some processes may not be killable."""
 
+IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that the watchdog ignores: the worker handles what a supervisor sends to all processes. The worker
+starts it with these blocked."""
+
 FOLDER_BYTES = 4_096
 """Bytes of shared memory in which a guard stores the path of its run's folder (``PATH_MAX``)."""
 
@@ -164,6 +168,9 @@ class Watchdog:
 
 def main(adopts: bool) -> None:
     """Serve the worker at the other end of stdin."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
     kernel.protect()
     kernel.resume_with_death_of_parent()
     worker = socket.socket(fileno=os.dup(0))

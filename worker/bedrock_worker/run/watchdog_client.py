@@ -22,7 +22,7 @@ import bedrock_worker
 from bedrock_worker.log import event
 from bedrock_worker.run import kernel
 from bedrock_worker.run.guard_link import GuardLink
-from bedrock_worker.run.watchdog import ROUND_S
+from bedrock_worker.run.watchdog import IGNORED, ROUND_S
 
 CODE = """
 import sys
@@ -57,14 +57,6 @@ CLEAN_UP_S = 2 * ROUND_S
 
 STARTS_MAX = 2
 """Maximum requests for one guard: the watchdog may have been killed just before the first request."""
-
-IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that the watchdog ignores: the worker handles what a supervisor sends to all processes."""
-
-
-def _ignore() -> None:
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _until_over(pids: Iterable[int], seconds: float = ROUND_S) -> None:
@@ -269,6 +261,8 @@ class WatchdogClient:
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Blocked until it ignores them. A function to call before exec would make this a fork of our memory.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         with theirs:
             try:
                 self._process = subprocess.Popen(  # noqa: S603  our own file
@@ -281,11 +275,12 @@ class WatchdogClient:
                     env={},
                     cwd="/",
                     start_new_session=True,
-                    preexec_fn=_ignore,
                 )
             except BaseException:
                 ours.close()
                 raise
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         ours.setblocking(False)
         self._way, self._started_at = ours, loop.time()
         self._dead = os.pidfd_open(self._process.pid)
