@@ -95,7 +95,10 @@ def parse_retry_after(text: str) -> tuple[str, ...]:
 
 def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
     modifiers = []
-    for part in text.upper().split(","):
+    parts = text.upper().split(",", REPEAT_MODIFIERS_MAX)
+    if len(parts) > REPEAT_MODIFIERS_MAX:
+        raise ValueError(f"at most {REPEAT_MODIFIERS_MAX} modifiers")
+    for part in parts:
         modifier = " ".join(part.split())
         if offset := _OFFSET.fullmatch(modifier):
             modifier = offset[1] + offset[2]
@@ -104,8 +107,6 @@ def _modifiers(text: str, *, start_of_hour: bool) -> tuple[str, ...]:
                 f"modifiers like +5 MINUTES, START OF DAY or WEEKDAY 1, not {part.strip()[:100]!r}"
             )
         modifiers.append(modifier)
-    if len(modifiers) > REPEAT_MODIFIERS_MAX:
-        raise ValueError(f"at most {REPEAT_MODIFIERS_MAX} modifiers")
     return tuple(modifiers)
 
 

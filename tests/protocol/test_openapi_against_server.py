@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bedrockjobs.commands import COMMANDS
+from tests.cli.warm import program
 from tests.effort import PROFILE, examples
 from tests.run import ROOT
 
@@ -91,9 +92,11 @@ LARGE = {"FinishJobs", "SyncRules", "SyncSchedules", "UpdateJob", "GetJobs", "Re
 JOBS = {"CreateJob", "CreateJobs", "CreateWorkflow", "AddToWorkflow"}
 """Commands with too many rules for made-up requests."""
 
-SKIPPED = set() if PROFILE == "random" else JOBS - {"CreateJob"} | {"SyncSchedules", "UpdateJob"}
-"""Commands of which only the examples are tried by day: they have all options of CreateJob, and each takes as
-long as ten others."""
+NIGHT = PROFILE == "random"
+
+SKIPPED = set() if NIGHT else JOBS | {"SyncSchedules", "UpdateJob", "SyncRules", "FailJob"}
+"""Commands of which only the examples are tried by day: they have all options of CreateJob, or those of
+others, and each takes as long as ten others."""
 
 TOKENS = "^/CreateToken$"
 """From the first token on the server answers nothing without one."""
@@ -103,8 +106,8 @@ EACH = examples(24, night=1)
 """By day one in so many of the rest gets boundaries, and another one made-up requests, as preparing a schema
 for them takes longest. The examples of all commands are tried."""
 
-BOUNDARIES = sorted(JOBS - SKIPPED) + REST[::EACH]
-"""Commands whose boundaries are tried."""
+BOUNDARIES = (sorted(JOBS) if NIGHT else ["RetryJob"]) + REST[::EACH]
+"""Commands whose boundaries are tried, by day with the most common options of jobs."""
 
 NOT_MADE_UP = sorted(JOBS | SKIPPED) + [name for at, name in enumerate(REST) if at % EACH != 1 % EACH]
 """Commands without made-up requests."""
@@ -116,16 +119,7 @@ METHODS = ["get", "put", "patch", "delete", "options", "post", "trace"][:: examp
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """Return the address of a server with an empty database."""
-    command = [
-        sys.executable,
-        "-m",
-        "bedrockjobs",
-        "serve",
-        "--port",
-        "0",
-        "--database",
-        tmp_path / "jobs.db",
-    ]
+    command = [program("bedrockjobs"), "serve", "--port", "0", "--database", tmp_path / "jobs.db"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

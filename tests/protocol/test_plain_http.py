@@ -321,14 +321,15 @@ async def test_a_client_that_sends_ahead_is_read_no_further(live: Live) -> None:
     talk = await live.connect()
     talk.send(post("GetJob", {"name": "a", "connection": "wait"}))
     await live.waiting(1)
-    many = post("Ping") * 20_000
+    count = 2_000
+    many = post("Ping", headers={"User-Agent": "x" * 1_000}) * count
     talk.send(many)
     (connection,) = (one for one in live.server._connections.open if isinstance(one, HTTPConnection))
     await live.until(lambda: not connection._reading)
     assert len(connection._buffer) < AHEAD_BYTES_MAX + READ_BYTES_MAX < len(many)
     await live.http("CreateJob", {"name": "a"})
     assert (await talk.reply()).json["jobID"] == 1
-    assert [(await talk.reply()).code for _ in range(20_000)] == [200] * 20_000
+    assert [(await talk.reply()).code for _ in range(count)] == [200] * count
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(serve: Serve) -> None:

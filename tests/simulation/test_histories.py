@@ -19,16 +19,16 @@ from tests.effort import PROFILE, examples
 from tests.reliability.faults import FAULTS
 from tests.simulation.__main__ import ENDED, environment
 
-FIRST = 36
+FIRST = 43
 """The first history, soon followed by rare ones: a disk that ends a server, and changes by others."""
 
-SHARE = examples(15, night=5_000)
+SHARE = examples(5, night=5_000)
 """Histories that one process goes through."""
 
 SHARES_NIGHT = 4
 """Shares at night, when the nightly command goes through ten times as many more."""
 
-SHARES_DAY_MAX = 6
+SHARES_DAY_MAX = 18
 """Shares by day at most, until all has happened that histories are about."""
 
 FOUND_WITHIN = 60
