@@ -38,14 +38,13 @@ from bedrockjobs.observe import prometheus as metrics
 from bedrockjobs.observe.heartbeat import HeartbeatURL
 from bedrockjobs.observe.stalls import LoopWatch
 from bedrockjobs.observe.stats import Measurements, Stats
-from bedrockjobs.protocol.authentication import caller_of
+from bedrockjobs.protocol.authentication import Proxies, caller_of
 from bedrockjobs.protocol.connections import Connections, keep_large_apart
 from bedrockjobs.protocol.listener import Listener, is_loopback
-from bedrockjobs.protocol.visitors import Proxies
 from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service, WaitingService
 from bedrockjobs.store.base import StoreError
-from bedrockjobs.tls.contexts import BadCertificate, chosen_context
+from bedrockjobs.tls import BadCertificate, chosen_context
 from bedrockjobs.views import Views
 from bedrockjobs.views.series import DepthSampler
 

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
-from bedrockjobs.store import queries, query_process
+from bedrockjobs.store import queries, sandbox
 from bedrockjobs.store.queries import Queries
 
 FORKING = """
@@ -75,7 +75,7 @@ def _forking() -> socket.socket:
             [sys.executable, "-I", "-S", "-c", FORKING, Path(queries.__file__).parents[2]],
             stdin=its,
             stdout=subprocess.DEVNULL,
-            env={"MODULE": query_process.__name__},  # its command line is not that of a Query process
+            env={"MODULE": sandbox.__name__},  # its command line is not that of a Query process
             cwd="/",
         )
 

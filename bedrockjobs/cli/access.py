@@ -191,7 +191,7 @@ def _send(session: Session, command: Command[Any], database: str | None, schema:
     """Send a command to the server, or if ``database`` is given execute it on that database."""
     if database is None:
         return session.record(command)
-    from bedrockjobs.databases.by_hand import do_on_file, do_on_postgresql
+    from bedrockjobs.databases import do_on_file, do_on_postgresql
 
     try:
         with database_errors():

@@ -20,7 +20,7 @@ from bedrockjobs.cli.session import Session, output_option, pass_session
 from bedrockjobs.cli.settings_sources import CONFIG, SECRET, BadSettings, found_settings, read_settings
 from bedrockjobs.databases import EXIT_FAILURE, EXIT_USAGE, StartError
 from bedrockjobs.databases.file import usable_path
-from bedrockjobs.tls.contexts import BadCertificate, chosen_context
+from bedrockjobs.tls import BadCertificate, chosen_context
 
 
 class Fault(NamedTuple):

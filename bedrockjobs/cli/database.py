@@ -31,7 +31,7 @@ from bedrockjobs.cli.session import (
 from bedrockjobs.cli.settings_sources import file_alone, settings_from
 from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import ReleaseHold
-from bedrockjobs.job.quarantine import RELEASE
+from bedrockjobs.job.eligibility import RELEASE
 from bedrockjobs.store import schema
 from bedrockjobs.store import schema as schemas
 from bedrockjobs.store.base import StoreError

@@ -1,7 +1,7 @@
 """``bedrockjobs doctor``: check a server and its database for common problems, without changing anything.
 
 Each check is a function that yields findings. Checks of the server use the session, and checks of a database
-file use ``store.inspection``. Checks of a PostgreSQL database are in ``doctor_postgresql``.
+file use ``store.offline``. Checks of a PostgreSQL database are in ``doctor_postgresql``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from bedrockjobs.commands import (
     ValidateSchedule,
 )
 from bedrockjobs.schedule.cron import next_tick
-from bedrockjobs.store import inspection, schema
+from bedrockjobs.store import offline, schema
 from bedrockjobs.store.files import owner_of
 from bedrockjobs.store.transfer import TransferError
 from bedrockjobs.views.problems import SPACE_LOW_BYTES, WHEN_FULL
@@ -192,7 +192,7 @@ def _ticks_here(zone: str, server_ticks: list[str]) -> Iterator[datetime]:
 def check_schema(path: Path) -> Iterator[Finding]:
     """Check the schema and the journal mode, and that the database was not last used in the future."""
     try:
-        schema_found = inspection.schema_of(path)
+        schema_found = offline.schema_of(path)
     except (TransferError, sqlite3.Error) as error:
         yield Finding(
             "fail", "schema", f"{path}: {error}", "restore a backup, or name the file by --database"
@@ -232,8 +232,8 @@ def check_disk(path: Path) -> Iterator[Finding]:
         yield Finding("warn", "disk", message, "a backup does not fit here: write it elsewhere, or make room")
     else:
         yield Finding("ok", "disk", message)
-    kind = inspection.file_system_of(path)
-    if kind in inspection.NETWORK_FILE_SYSTEMS:
+    kind = offline.file_system_of(path)
+    if kind in offline.NETWORK_FILE_SYSTEMS:
         message = f"the file system is {kind}"
         yield Finding("fail", "disk", message, "move the database to a local disk: locks and syncs need one")
 
@@ -254,7 +254,7 @@ def check_wal(path: Path) -> Iterator[Finding]:
 def check_damage(path: Path) -> Iterator[Finding]:
     """Read the whole database, and compare its indexes with its tables."""
     try:
-        faults = inspection.faults_of(path, whole=True)
+        faults = offline.faults_of(path, whole=True)
     except (TransferError, sqlite3.Error) as error:
         yield Finding("fail", "damage", f"{path}: {error}", "run doctor as a user who may read the file")
         return

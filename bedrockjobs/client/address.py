@@ -13,7 +13,7 @@ from typing import NamedTuple
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import InvalidArgument
 from bedrockjobs.base.run_variables import environment
-from bedrockjobs.tls.contexts import BadCertificate, client_context
+from bedrockjobs.tls import BadCertificate, client_context
 
 SERVER_VARIABLE = "BEDROCKJOBS_SERVER"
 """The environment variable with the default server."""

@@ -16,7 +16,7 @@ from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import BedrockjobsError, error_for
 from bedrockjobs.client.address import AnyAddress
 from bedrockjobs.commands import Command, Query, Reply
-from bedrockjobs.tls.contexts import why
+from bedrockjobs.tls import why
 
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
 """Maximum bytes of an answer's body: twice the server's limit for unread data, so that the server's limit

@@ -1,6 +1,7 @@
 """The database of a server: opened when the server starts, released when it ends.
 
 This package chooses the engine. The server uses a ``Database``, and the engine and the reader that it opens.
+Token commands for users who have lost all tokens are executed directly on the database.
 """
 
 from __future__ import annotations
@@ -10,17 +11,23 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from bedrockjobs import systemd
-from bedrockjobs.base.clock import Clock
+from bedrockjobs.base.clock import Clock, SystemClock
 from bedrockjobs.base.config import DATABASE_RETRY_S, DATABASE_RETRY_S_MAX
-from bedrockjobs.base.errors import Unavailable
+from bedrockjobs.base.errors import CommandError, Unavailable
+from bedrockjobs.base.principal import Permission, Principal
 from bedrockjobs.base.settings import Settings
+from bedrockjobs.commands import Command
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
-from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.store.base import Engine, Reader, StoreError
+from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
+from bedrockjobs.engine.row_access import perform_for
+from bedrockjobs.engine.workers import NoWorkers, WorkerRegistry
+from bedrockjobs.store.base import Engine, Reader, StoreError, Unit
+from bedrockjobs.store.offline import unit_of
 
 log = logging.getLogger(__name__)
 
@@ -163,3 +170,37 @@ def database_of(settings: Settings, clock: Clock | None, lease_clock: Clock | No
     from bedrockjobs.databases.file import FileDatabase
 
     return FileDatabase(settings, clock, lease_clock)
+
+
+# Token commands executed directly on the database, for users who have lost all tokens.
+
+
+_CALLER = Principal(Permission("", "admin"), "database")
+"""Their principal, with the client address that the audit log shows."""
+
+
+def do_on_file(path: Path, command: Command[Any]) -> Answer:
+    """Execute a token command on a SQLite file; raises CommandError and the errors of ``unit_of``."""
+    with unit_of(path, SystemClock().now()) as unit:
+        return _done(Context(cast(Unit, unit), "document", NoWorkers()), command)
+
+
+def do_on_postgresql(url: str, schema: str, command: Command[Any]) -> Answer:
+    """Execute a token command on PostgreSQL; raises CommandError, StoreError, SchemaError."""
+    from bedrockjobs.store.postgresql.engine import PostgreSQLEngine  # it needs the driver
+
+    engine = PostgreSQLEngine(url, SystemClock(), name=schema)
+    try:
+        answer = _done(Context(engine.begin([plan_of(command)]), "document", NoWorkers()), command)
+        engine.commit()
+        engine.confirm()
+    finally:
+        engine.close()
+    return answer
+
+
+def _done(context: Context, command: Command[Any]) -> Answer:
+    outcome = perform_for(_CALLER, context, command)
+    if isinstance(outcome, CommandError):
+        raise outcome
+    return outcome

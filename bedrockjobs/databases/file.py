@@ -34,10 +34,9 @@ from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.inbox import Inbox
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import InboxRow
-from bedrockjobs.store import inspection
-from bedrockjobs.store.base import StoreBusy, StoreDamaged, StoreError, StoreFull
+from bedrockjobs.store import offline
+from bedrockjobs.store.base import ServerRow, StoreBusy, StoreDamaged, StoreError, StoreFull
 from bedrockjobs.store.files import DatabaseLock, FileGone, Lost, Owned, UnsafeFile
-from bedrockjobs.store.peers import ServerRow
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.records import Records
 from bedrockjobs.store.sandbox import is_damage
@@ -157,11 +156,11 @@ class FileDatabase(WaitingStart):
 
     async def _check_damage(self) -> None:
         """Check for damage if the previous server did not shut down cleanly; raises StartError."""
-        if not inspection.ended_uncleanly(self._path):
+        if not offline.ended_uncleanly(self._path):
             return
         systemd.notify("STATUS=checking the database", EXTEND)
         begun = self._lease_clock.monotonic()
-        faults = await asyncio.to_thread(inspection.faults_of, self._path, whole=False)
+        faults = await asyncio.to_thread(offline.faults_of, self._path, whole=False)
         if faults:
             raise StartError(self._damaged("; ".join(faults)), EXIT_DISK)
         took_s = self._lease_clock.monotonic() - begun

@@ -16,8 +16,7 @@ from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.inbox import Inbox
 from bedrockjobs.engine.workers import SharedWorkers
-from bedrockjobs.store.base import StoreError
-from bedrockjobs.store.peers import NameTaken
+from bedrockjobs.store.base import NameTaken, StoreError
 from bedrockjobs.store.postgresql.connect_checks import start_fault
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.peers import PostgreSQLPeers

@@ -43,11 +43,10 @@ from bedrockjobs.engine.submission import (
 from bedrockjobs.engine.unit import perform, unit
 from bedrockjobs.engine.waiters import Waiter, WaiterGroup, Waiting, oldest_of, poll
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.quarantine import hold_of
+from bedrockjobs.job.eligibility import hold_of
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest
-from bedrockjobs.store.base import AccessPlan, Engine, RowDamaged, StoreConflict, StoreError, Unit
-from bedrockjobs.store.peers import SharedUnit
+from bedrockjobs.store.base import AccessPlan, Engine, RowDamaged, SharedUnit, StoreConflict, StoreError, Unit
 
 log = logging.getLogger(__name__)
 

@@ -29,8 +29,7 @@ from bedrockjobs.engine.events import (
     output_topic,
 )
 from bedrockjobs.engine.workers import SharedWorkers
-from bedrockjobs.store.base import StoreError
-from bedrockjobs.store.peers import PeerLink
+from bedrockjobs.store.base import PeerLink, StoreError
 
 log = logging.getLogger(__name__)
 

@@ -21,13 +21,12 @@ from bedrockjobs.base.vocabulary import CLOCK_SET
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
 from bedrockjobs.engine.handlers import control, failing, families, hosts, ticks
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.trigger import plan_by_new_rules, skip_queued
+from bedrockjobs.engine.handlers.ticks import plan_by_new_rules, skip_queued
 from bedrockjobs.engine.unit import unit
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.quarantine import hold_of
+from bedrockjobs.job.eligibility import hold_of
 from bedrockjobs.job.rows import Job, PauseRow
-from bedrockjobs.store.base import Engine, RowDamaged, StoreError
-from bedrockjobs.store.peers import SharedUnit, Watch
+from bedrockjobs.store.base import Engine, RowDamaged, SharedUnit, StoreError, Watch
 
 # Interface used to persist the counters of each completed minute.
 

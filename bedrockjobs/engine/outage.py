@@ -14,7 +14,7 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import DATABASE_RETRY_S, DATABASE_RETRY_S_MAX
 from bedrockjobs.engine.events import HoldChanged
 from bedrockjobs.engine.submission import Submission
-from bedrockjobs.job.quarantine import RELEASE, hold_text
+from bedrockjobs.job.eligibility import RELEASE, hold_text
 from bedrockjobs.store.base import Engine, StoreBroken, StoreError
 
 TROUBLE_S = 10.0

@@ -20,8 +20,7 @@ from bedrockjobs.base.principal import Scope, TokenShares
 from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import Names, TakeRequest
-from bedrockjobs.store.base import AccessPlan
-from bedrockjobs.store.peers import SharedUnit
+from bedrockjobs.store.base import AccessPlan, SharedUnit
 
 LONGER_PARTS = "names: ask for longer fixed parts, or do not wait"
 """Advice to a client whose patterns would have to be compared with every name."""

@@ -58,8 +58,15 @@ from bedrockjobs.engine.events import (
     WorkerAsked,
 )
 from bedrockjobs.job.eligibility import RequestedNames
-from bedrockjobs.store.base import Unit
-from bedrockjobs.store.peers import OpenRunRow, PeerState, ServerRow, SharedUnit, WorkerChanges, WorkerRow
+from bedrockjobs.store.base import (
+    OpenRunRow,
+    PeerState,
+    ServerRow,
+    SharedUnit,
+    Unit,
+    WorkerChanges,
+    WorkerRow,
+)
 
 # The registry as handlers see it: interfaces and the null object.
 

@@ -33,8 +33,7 @@ from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.eligibility import Readiness
 from bedrockjobs.job.rows import decode_memory
 from bedrockjobs.observe.stats import Histogram, Measurements
-from bedrockjobs.store.base import Reader
-from bedrockjobs.store.peers import ServerState
+from bedrockjobs.store.base import Reader, ServerState
 from bedrockjobs.views import Views
 from bedrockjobs.views.problems import free_bytes
 from bedrockjobs.views.queues import QueuedGroup, Totals, prefix_of

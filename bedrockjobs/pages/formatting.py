@@ -15,7 +15,7 @@ from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands.options import OPTIONS, Duration, JobOptions
-from bedrockjobs.job.quarantine import HOLD_PATTERN
+from bedrockjobs.job.eligibility import HOLD_PATTERN
 
 SHAPES = {
     "QUEUED": ("ring", "plain"),

@@ -21,8 +21,8 @@ from bedrockjobs.commands import (
     QueueHistory,
 )
 from bedrockjobs.commands.overview import FailureGroupReply
+from bedrockjobs.job.eligibility import HOLD_PATTERN, hold_text
 from bedrockjobs.job.limits import AT_LIMIT
-from bedrockjobs.job.quarantine import HOLD_PATTERN, hold_text
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.overview import RANGES, STEPS, range_of

@@ -23,7 +23,7 @@ from bedrockjobs.protocol.authentication import ConnectionIdentity
 from bedrockjobs.protocol.connections import LOOPBACK, Connections, FairQueue, full
 from bedrockjobs.protocol.http_answers import problem_bytes
 from bedrockjobs.protocol.pipeline import Exchange, Pipeline
-from bedrockjobs.tls.contexts import why
+from bedrockjobs.tls import why
 from bedrockjobs.tls.stream import TLSStream
 
 # Protocol detection by the first line. No I/O.

@@ -42,6 +42,8 @@ from bedrockjobs.protocol.authentication import (
     PROBES,
     SESSION_COOKIE,
     HTTPAuthentication,
+    Origins,
+    Proxies,
     caller_of,
 )
 from bedrockjobs.protocol.connections import MemoryBudget, full
@@ -62,7 +64,6 @@ from bedrockjobs.protocol.http_connection import (
     text_of,
 )
 from bedrockjobs.protocol.openapi import POLICY
-from bedrockjobs.protocol.visitors import Origins, Proxies
 from bedrockjobs.service import HOLD_UNKNOWN, VERSION, Service
 
 # Pings: ``POST /ping/<secret>`` reports a run of a schedule that another machine executes.

@@ -40,7 +40,7 @@ from bedrockjobs.commands import COMMANDS, Authenticate, Command, CreateJob, Fin
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.handlers.plain import OpenField, Prepared, field_and_validator
 from bedrockjobs.engine.submission import Outcome, Submission
-from bedrockjobs.protocol.authentication import HTTPAuthentication
+from bedrockjobs.protocol.authentication import HTTPAuthentication, Origins
 from bedrockjobs.protocol.connections import NEVER, Connections
 from bedrockjobs.protocol.http_answers import (
     GZIP_BYTES_MIN,
@@ -52,7 +52,6 @@ from bedrockjobs.protocol.http_answers import (
 )
 from bedrockjobs.protocol.pipeline import Exchange
 from bedrockjobs.protocol.raw import put_cached
-from bedrockjobs.protocol.visitors import Origins
 
 # Plain HTTP requests: parsing of heads and encoding of replies. No I/O.
 #

@@ -1,4 +1,4 @@
-"""A pool of processes, each of which runs the SQL of one Query at a time; see ``query_process``.
+"""A pool of processes, each of which runs the SQL of one Query at a time; see ``sandbox``.
 
 A process that exceeds its time is killed, a process that exits is replaced, and Query is refused if no
 process can be started.
@@ -23,7 +23,7 @@ from bedrockjobs.base.config import JSON_DEPTH_MAX, QUERY_MEMORY_BYTES_MAX, QUER
 from bedrockjobs.base.errors import BadQuery, CommandError, TimedOut, Unavailable, error_for
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.base import PendingReads, StoreDamaged
-from bedrockjobs.store.query_process import Limits
+from bedrockjobs.store.sandbox import Limits
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,7 @@ PAUSE_S, PAUSE_S_MAX = 0.1, 30.0
 """First and maximum delay in seconds before an idle process that exited is replaced."""
 
 _PACKAGES = str(Path(__file__).parents[2])
-_PROGRAM = (
-    "import sys; sys.path.append(sys.argv[1]); from bedrockjobs.store.query_process import main; main()"
-)
+_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from bedrockjobs.store.sandbox import main; main()"
 
 
 class _Ended(Exception):

@@ -19,7 +19,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.fingerprints import fingerprint_of
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
-from bedrockjobs.job.quarantine import HOLD_PATTERN, without_trigger
+from bedrockjobs.job.eligibility import HOLD_PATTERN, without_trigger
 from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksum_of, decode_memory, job_from
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from bedrockjobs.tls.contexts import certificate_name
+from bedrockjobs.tls import certificate_name
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
 """Maximum bytes received in a handshake; a certificate chain has less than 20 KiB."""

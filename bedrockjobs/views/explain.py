@@ -9,9 +9,16 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import NotFound
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.commands import ExplainJob
-from bedrockjobs.job.eligibility import EligibleWorkers, LockHolders, Requirements, need_of
+from bedrockjobs.job.eligibility import (
+    HOLD_PATTERN,
+    RELEASE,
+    EligibleWorkers,
+    LockHolders,
+    Requirements,
+    hold_text,
+    need_of,
+)
 from bedrockjobs.job.limits import AT_LIMIT, slots_of
-from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_text
 from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane
 from bedrockjobs.job.take_request import how_to_ask
 from bedrockjobs.job.unique_key import held_key

@@ -16,14 +16,16 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands.overview import Trouble
 from bedrockjobs.job.delivery import delivery_of
 from bedrockjobs.job.eligibility import (
+    HOLD_PATTERN,
+    RELEASE,
     EligibleWorkers,
     RequestedNames,
     Requirements,
     WorkerCapabilities,
+    hold_text,
     need_of,
 )
 from bedrockjobs.job.limits import AT_LIMIT, NEXT_START
-from bedrockjobs.job.quarantine import HOLD_PATTERN, RELEASE, hold_text
 from bedrockjobs.job.rows import EVERY_LANE, PauseRow, RuleRow, parse_lane
 from bedrockjobs.views.queues import GROUPS_A_TURN, Held, QueuedGroup, Queues, QueueSnapshot, Totals
 

@@ -29,10 +29,10 @@ from bedrockjobs.job.eligibility import (
     Requirements,
     lock_holder,
     need_of,
+    plain_pattern,
     readiness_of,
 )
 from bedrockjobs.job.limits import Limit, limits_from, slots_by
-from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.render import (

@@ -17,8 +17,8 @@ from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import EventReply, OutputLine, Reply, RunReply, ScheduleReply, TickReply
+from bedrockjobs.job.eligibility import HOLD_PATTERN
 from bedrockjobs.job.limits import AT_LIMIT
-from bedrockjobs.job.quarantine import HOLD_PATTERN
 from bedrockjobs.job.rows import PauseRow
 
 Write = Callable[[Any], str]

@@ -23,7 +23,7 @@ from bedrockjobs.job.eligibility import EligibleWorkers, Pauses
 from bedrockjobs.observe import logs
 from bedrockjobs.observe.prometheus import Metrics
 from bedrockjobs.observe.stats import Measurements
-from bedrockjobs.store.peers import ServerRow
+from bedrockjobs.store.base import ServerRow
 from bedrockjobs.views.queues import Held, QueuedGroup, QueueSnapshot, Totals
 from tests.deploy.shipped import DEPLOY, parse, yaml
 

@@ -24,8 +24,8 @@ from bedrockjobs.base.principal import (
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.access import Access, is_local
 from bedrockjobs.job.rows import LoginRow, TokenRow
-from bedrockjobs.protocol.visitors import UNKNOWN_CLIENT, USER_CHARS_MAX, Proxies
-from bedrockjobs.tls.contexts import certificate_name
+from bedrockjobs.protocol.authentication import UNKNOWN_CLIENT, USER_CHARS_MAX, Proxies
+from bedrockjobs.tls import certificate_name
 
 KEY = "0" * 64
 TOKEN = "bj_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDENOM20w"

@@ -18,7 +18,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.engine.unit import perform
 from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.postgresql.sql_functions import SIGNATURE
+from bedrockjobs.store.postgresql.schema import SIGNATURE
 from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_functions
 from tests.conformance.engine import START, PostgreSQLQueue
 from tests.postgresql.cluster import CLUSTER, SCHEMA

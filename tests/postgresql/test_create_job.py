@@ -25,7 +25,7 @@ from bedrockjobs.commands import CreateJob, JobSpec
 from bedrockjobs.engine.handlers.inbox import TakeIn
 from bedrockjobs.job.rows import InboxRow
 from bedrockjobs.server import Server
-from bedrockjobs.store.postgresql import sql_functions
+from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.peers import PEER_SQL
 from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_functions
 from tests.conformance.engine import START
@@ -222,7 +222,7 @@ def test_a_role_with_only_this_right_can_do_nothing_else(sql_function: None) -> 
 
 
 def test_a_role_without_the_right_is_refused(sql_function: None) -> None:
-    CLUSTER.do(f"REVOKE EXECUTE ON FUNCTION {SCHEMA}.{sql_functions.SIGNATURE} FROM {ROLE}")
+    CLUSTER.do(f"REVOKE EXECUTE ON FUNCTION {SCHEMA}.{schema.SIGNATURE} FROM {ROLE}")
     with application() as mine, pytest.raises(psycopg.errors.InsufficientPrivilege) as caught:
         created(mine, "n")
     assert str(caught.value).startswith("permission denied for function create_job")
@@ -413,5 +413,5 @@ async def test_a_token_with_a_scope_sees_only_its_names_in_the_inbox(start: Star
 
 
 def test_each_option_of_create_job_is_known_to_sql() -> None:
-    assert sql_functions.CHECKED.keys() <= set(sql_functions.OPTIONS)
-    assert {*sql_functions.OPTIONS} == {*JobSpec.wire_names.values()} - {"name", "data"}
+    assert schema.CHECKED.keys() <= set(schema.OPTIONS)
+    assert {*schema.OPTIONS} == {*JobSpec.wire_names.values()} - {"name", "data"}

@@ -15,9 +15,8 @@ from bedrockjobs.cli import doctor_postgresql as doctor
 from bedrockjobs.cli.doctor import Finding, ServerStatus, database_of, postgresql_findings
 from bedrockjobs.store.postgresql import inspection
 from bedrockjobs.store.postgresql.inspection import Oldest, StandbyInfo, Tables
-from bedrockjobs.store.postgresql.schema import VERSION
+from bedrockjobs.store.postgresql.schema import SIGNATURE, VERSION
 from bedrockjobs.store.postgresql.session import DatabaseSession
-from bedrockjobs.store.postgresql.sql_functions import SIGNATURE
 from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_functions
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 

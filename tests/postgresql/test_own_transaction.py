@@ -32,7 +32,7 @@ from bedrockjobs.client import AsyncClient
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.outbox import Outbox, OutboxRelay
 from bedrockjobs.store.outbox import OutboxTable, connect, table_sql
-from bedrockjobs.store.postgresql.sql_functions import SIGNATURE
+from bedrockjobs.store.postgresql.schema import SIGNATURE
 from bedrockjobs.testing import capture
 from tests.postgresql.cluster import CLUSTER, SCHEMA
 from tests.postgresql.conftest import ROLE, application

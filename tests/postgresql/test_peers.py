@@ -28,7 +28,7 @@ from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.observe.stats import Stats
-from bedrockjobs.store.peers import NameTaken
+from bedrockjobs.store.base import NameTaken
 from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from tests.conformance.engine import START
 from tests.pace import in_time

@@ -64,7 +64,7 @@ def _as_many_as_by_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def processes() -> set[int]:
     """Return the pids of the processes of Query that this process has."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return {int(pid) for pid in children if "query_process" in _text(f"/proc/{pid}/cmdline")}
+    return {int(pid) for pid in children if "store.sandbox" in _text(f"/proc/{pid}/cmdline")}
 
 
 def _text(path: str) -> str:

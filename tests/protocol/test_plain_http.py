@@ -16,10 +16,9 @@ from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import COMMANDS
 from bedrockjobs.engine.access import Access
 from bedrockjobs.protocol import http_connection
-from bedrockjobs.protocol.authentication import HTTPAuthentication
+from bedrockjobs.protocol.authentication import HTTPAuthentication, Origins, Proxies
 from bedrockjobs.protocol.http_connection import AHEAD_BYTES_MAX, HTTPConnection, PlainHTTP
 from bedrockjobs.protocol.pipeline import Exchange
-from bedrockjobs.protocol.visitors import Origins, Proxies
 from tests.conftest import Live, Serve
 from tests.effort import crossed
 from tests.protocol.talk import DEADLINE_S, Reply, post

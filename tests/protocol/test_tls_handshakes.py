@@ -15,8 +15,7 @@ import pytest
 
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.protocol import connection, connections
-from bedrockjobs.tls import stream
-from bedrockjobs.tls.contexts import BadCertificate, certificate_name
+from bedrockjobs.tls import BadCertificate, certificate_name, stream
 from tests.certificates import Authority
 from tests.conftest import Live, Serve
 from tests.protocol.talk import Talk, request

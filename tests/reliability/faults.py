@@ -12,11 +12,10 @@ from typing import Any
 from bedrockjobs.engine.handlers import change, end, failing, graph
 from bedrockjobs.job.rows import Job
 from bedrockjobs.store.base import AccessPlan
-from bedrockjobs.store.identifiers import Identifiers
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
-from bedrockjobs.store.sqlite_unit import SQLiteUnit
 from tests.effort import examples
+from bedrockjobs.store.sqlite_unit import Identifiers, SQLiteUnit
 from tests.reliability import forgetful
 
 DROPPED = 1 / examples(10, night=50)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.commands import ALL
-from bedrockjobs.job.quarantine import HOLD_PATTERN
+from bedrockjobs.job.eligibility import HOLD_PATTERN
 from tests.reliability.power import records_of
 from tests.reliability.servers import Server
 from tests.reliability.shim import built

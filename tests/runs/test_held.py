@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.job.quarantine import RELEASE
+from bedrockjobs.job.eligibility import RELEASE
 from tests.runs.restored import restored
 from tests.runs.rig import Site
 

@@ -17,7 +17,7 @@ from doctored import findings, of, offer, owned, status, well
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.cli import doctor as module
-from bedrockjobs.store import inspection, schema
+from bedrockjobs.store import offline, schema
 from bedrockjobs.store.files import DatabaseLock, owner_of
 from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.damage import spoil
@@ -187,12 +187,12 @@ def test_a_network_file_system_fails(
 ) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda / ext4 rw 0 0\nhost:/srv {path.parent.resolve()} nfs4 rw 0 0\nbroken\n")
-    monkeypatch.setattr(inspection, "MOUNTS", mounts)
+    monkeypatch.setattr(offline, "MOUNTS", mounts)
     found = of(findings(expect=1), "disk")
     assert found[-1]["finding"] == "the file system is nfs4"
-    assert inspection.file_system_of(Path("/")) == "ext4"
-    monkeypatch.setattr(inspection, "MOUNTS", tmp_path / "none")
-    assert inspection.file_system_of(path) == ""
+    assert offline.file_system_of(Path("/")) == "ext4"
+    monkeypatch.setattr(offline, "MOUNTS", tmp_path / "none")
+    assert offline.file_system_of(path) == ""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.engine.cluster import ClusterMember, Due
 from bedrockjobs.engine.events import Notifier
 from bedrockjobs.engine.workers import SharedWorkers
-from bedrockjobs.store.peers import PeerState, ServerRow, WorkerChanges
+from bedrockjobs.store.base import PeerState, ServerRow, WorkerChanges
 
 
 class Line:

@@ -19,7 +19,7 @@ from bedrockjobs.observe import prometheus as module
 from bedrockjobs.observe.prometheus import OTHER
 from bedrockjobs.observe.stats import Histogram, Measurements
 from bedrockjobs.store import schema, statements
-from bedrockjobs.store.peers import ServerRow
+from bedrockjobs.store.base import ServerRow
 from bedrockjobs.views import queues
 
 

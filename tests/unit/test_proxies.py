@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from bedrockjobs.protocol.visitors import HOPS_MAX, USER_CHARS_MAX, Proxies
+from bedrockjobs.protocol.authentication import HOPS_MAX, USER_CHARS_MAX, Proxies
 
 PROXIES = Proxies("10.0.0.2, fd00::/64,unix", "X-Forwarded-User")
 PROXY = "10.0.0.2"

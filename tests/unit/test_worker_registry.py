@@ -24,7 +24,7 @@ from bedrockjobs.engine.waiters import HEAP_SLACK, Waiter, Waiting
 from bedrockjobs.engine.workers import SharedWorkers, WorkerRegistry
 from bedrockjobs.job.eligibility import RequestedNames
 from bedrockjobs.job.take_request import TakeRequest, names_from
-from bedrockjobs.store.peers import PeerState, WorkerRow
+from bedrockjobs.store.base import PeerState, WorkerRow
 from tests.effort import crossed
 
 FEW = 10

@@ -30,8 +30,7 @@ from bedrockjobs.engine.handlers.end import check_run, existing
 from bedrockjobs.engine.handlers.failing import repaired, resume_parent, stopped, unless_broken
 from bedrockjobs.engine.handlers.inbox import waiting_job
 from bedrockjobs.engine.handlers.take import with_due_before
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
-from bedrockjobs.engine.handlers.trigger import has_due_run, with_repeat
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, has_due_run, next_run_of, with_repeat
 from bedrockjobs.engine.render import entity_tag, render_ended, render_kept, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed, placed_if_waiting

@@ -24,14 +24,13 @@ from bedrockjobs.commands import (
 )
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, OutputChanged
 from bedrockjobs.engine.handlers import families, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, handles
+from bedrockjobs.engine.handlers.context import Answer, Context, handles, plan_by_name
 from bedrockjobs.engine.handlers.end import existing
 from bedrockjobs.engine.handlers.failing import unless_broken
-from bedrockjobs.engine.handlers.plans import plan_by_name
-from bedrockjobs.engine.handlers.trigger import skip_queued, triggered
+from bedrockjobs.engine.handlers.ticks import skip_queued, triggered
 from bedrockjobs.job import lifecycle
+from bedrockjobs.job.eligibility import hold_of, plain_pattern
 from bedrockjobs.job.limits import AT_LIMIT
-from bedrockjobs.job.quarantine import hold_of, plain_pattern
 from bedrockjobs.job.rows import Job, PauseRow
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.chunks import PrintedLine, chunk_of

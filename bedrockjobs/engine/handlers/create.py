@@ -11,11 +11,9 @@ from bedrockjobs.base.wire import stamped, wire_name
 from bedrockjobs.commands import CreateJob, CreateJobs, JobSpec
 from bedrockjobs.commands.options import NOT_WITH_PINGS, JobOptions
 from bedrockjobs.engine.handlers import graph, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, handles
+from bedrockjobs.engine.handlers.context import Answer, Context, handles, merged, plan_create
 from bedrockjobs.engine.handlers.failing import repaired
-from bedrockjobs.engine.handlers.plans import merged, plan_create
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate
-from bedrockjobs.engine.handlers.trigger import with_repeat
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, with_repeat
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed, placed_if_waiting
 from bedrockjobs.job.rows import (

@@ -15,14 +15,19 @@ from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
 from bedrockjobs.engine.events import JobRetried, RunFailed
 from bedrockjobs.engine.handlers import families, graph, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, handles
+from bedrockjobs.engine.handlers.context import (
+    Answer,
+    Context,
+    handles,
+    plan_ending,
+    plan_finish,
+    plan_finishes,
+)
 from bedrockjobs.engine.handlers.create import check_amount
 from bedrockjobs.engine.handlers.failing import after_failure, resume_parent, stop_schedule, stopped
 from bedrockjobs.engine.handlers.inbox import refuse_waiting
-from bedrockjobs.engine.handlers.plans import plan_ending, plan_finish, plan_finishes
 from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_get_jobs, then_names
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
-from bedrockjobs.engine.handlers.trigger import after_triggered_run
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, after_triggered_run, next_run_of
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.lifecycle import Transition

@@ -27,13 +27,11 @@ from bedrockjobs.engine.events import JobLost, JobRetried, RunForgotten
 from bedrockjobs.engine.handlers import families, graph, runs, ticks
 from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.runs import value_or
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate, next_run_of
-from bedrockjobs.engine.handlers.trigger import after_triggered_run
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, after_triggered_run, next_run_of
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.eligibility import ping_grace_s, placed
+from bedrockjobs.job.eligibility import ping_grace_s, placed, plain_pattern
 from bedrockjobs.job.lifecycle import Transition
 from bedrockjobs.job.limits import Mute
-from bedrockjobs.job.quarantine import plain_pattern
 from bedrockjobs.job.rows import RETRY_AFTER_KEYS, Job
 from bedrockjobs.store.base import AccessPlan, RowDamaged
 

@@ -14,7 +14,7 @@ from bedrockjobs.base.clock import moment_of
 from bedrockjobs.base.config import HOSTS_PER_CALLER_MAX
 from bedrockjobs.engine.handlers import ticks
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.trigger import after_triggered_run
+from bedrockjobs.engine.handlers.ticks import after_triggered_run
 from bedrockjobs.engine.workers import Worker
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed

@@ -21,9 +21,8 @@ from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import CreateJob
 from bedrockjobs.commands.base import Command, Empty
 from bedrockjobs.engine.handlers import families
-from bedrockjobs.engine.handlers.context import Answer, Context, handles
+from bedrockjobs.engine.handlers.context import Answer, Context, handles, merged, plan_create
 from bedrockjobs.engine.handlers.create import changed_options, create_job
-from bedrockjobs.engine.handlers.plans import merged, plan_create
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.rows import InboxRow, Job
 from bedrockjobs.store.base import AccessPlan, Unit

@@ -14,13 +14,11 @@ from bedrockjobs.base.errors import Unavailable, WrongState
 from bedrockjobs.base.vocabulary import PING_WORKER
 from bedrockjobs.commands import AppendOutput, FailJob, FinishJob, GetPingSecret, PingSchedule
 from bedrockjobs.engine.handlers import runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, handles
+from bedrockjobs.engine.handlers.context import Answer, Context, handles, plan_by_name
 from bedrockjobs.engine.handlers.control import append_output, one_job
 from bedrockjobs.engine.handlers.end import fail_job, finish_job
 from bedrockjobs.engine.handlers.failing import stop_schedule
-from bedrockjobs.engine.handlers.plans import plan_by_name
-from bedrockjobs.engine.handlers.ticks import CannotEvaluate
-from bedrockjobs.engine.handlers.trigger import triggered
+from bedrockjobs.engine.handlers.ticks import CannotEvaluate, triggered
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import ping_grace_s
 from bedrockjobs.job.rows import Job

@@ -18,9 +18,8 @@ from bedrockjobs.base.config import NAMES_AT_ONCE
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import Command, CreateJob, FinishJob, GetJob
 from bedrockjobs.engine.handlers import take
-from bedrockjobs.engine.handlers.context import Answer, Context
+from bedrockjobs.engine.handlers.context import Answer, Context, request_of
 from bedrockjobs.engine.handlers.create import held_until
-from bedrockjobs.engine.handlers.plans import request_of
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.rows import Job, JobOfKey, is_mock_data
 from bedrockjobs.job.take_request import names_from

@@ -22,9 +22,8 @@ from bedrockjobs.commands import FinishJobs, GetJob, GetJobs
 from bedrockjobs.commands.jobs import RunEnd
 from bedrockjobs.engine.events import WorkerAsked
 from bedrockjobs.engine.handlers import families, graph, runs, ticks
-from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles
+from bedrockjobs.engine.handlers.context import Answer, Context, Taken, handles, plan_take, request_of
 from bedrockjobs.engine.handlers.failing import make_failed, set_aside, stop_schedule, stopped
-from bedrockjobs.engine.handlers.plans import plan_take, request_of
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, DueTick, original_next_run
 from bedrockjobs.engine.render import render, shown_options
 from bedrockjobs.job import lifecycle

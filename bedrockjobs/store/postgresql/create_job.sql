@@ -1,4 +1,4 @@
--- The function with which applications create jobs in transactions of their own. `sql_functions.py` replaces
+-- The function with which applications create jobs in transactions of their own. `schema.py` replaces
 -- what is in angle brackets.
 
 CREATE OR REPLACE FUNCTION create_job(name text, data jsonb DEFAULT '{}', options jsonb DEFAULT '{}')

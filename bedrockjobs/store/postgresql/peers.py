@@ -29,13 +29,15 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.job.rows import EventRow, InboxRow
 from bedrockjobs.store import statements
-from bedrockjobs.store.base import StoreAway, StoreConflict, StoreError
-from bedrockjobs.store.peers import (
+from bedrockjobs.store.base import (
     NameTaken,
     OpenRunRow,
     PeerState,
     ServerRow,
     ServerState,
+    StoreAway,
+    StoreConflict,
+    StoreError,
     Watch,
     WorkerChanges,
     WorkerRow,

@@ -34,8 +34,8 @@ from bedrockjobs.store.postgresql.read_connection import (
 from bedrockjobs.store.postgresql.session import Row
 from bedrockjobs.store.postgresql.statements import QUERIES as SQL
 from bedrockjobs.store.postgresql.statements import VIEWS, View
-from bedrockjobs.store.query_process import rendered
 from bedrockjobs.store.reader import SEEKS_WAITING_MAX
+from bedrockjobs.store.sandbox import rendered
 
 # The database role for Query: it may read our tables, and nothing else.
 

@@ -18,9 +18,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bedrockjobs.base.config import SERVER_GONE_S
 from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.job.quarantine import HOLD_PATTERN
+from bedrockjobs.job.eligibility import HOLD_PATTERN
 from bedrockjobs.store.base import StoreAway, StoreConflict, StoreError
-from bedrockjobs.store.postgresql import schema, sql_functions
+from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.engine import SCHEMA
 from bedrockjobs.store.postgresql.locks import SALT
 from bedrockjobs.store.postgresql.session import DatabaseSession, SessionRequirements, fault_of
@@ -506,6 +506,6 @@ def install_functions(database: TransferDatabase) -> bool:
         schema.ensure(session, database.schema)
         if place := schema.check_tables(session):
             raise TransferError(moved_refusal(place))
-        new = sql_functions.install(session, database.schema)
+        new = schema.install_create_job(session, database.schema)
         session.commit([("COMMIT", ())])
         return new
