@@ -31,7 +31,7 @@ from bedrockjobs.engine.access import Access
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
 from bedrockjobs.engine.handlers.access import LOGINS_PER_TOKEN_MAX, TOKEN_ROWS_MAX
-from bedrockjobs.engine.output_compactor import OutputCompactor
+from bedrockjobs.engine.own_commands import OutputCompactor
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics

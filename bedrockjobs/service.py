@@ -24,11 +24,11 @@ from bedrockjobs.base.principal import READING_TOKEN, Principal, Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import ALL, Command, CreateJob, CreateJobs, Heartbeat, Ping, Status
 from bedrockjobs.engine.access import Access
-from bedrockjobs.engine.audit import is_kept, watched_jobs
 from bedrockjobs.engine.authorization import admit
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Notifier
 from bedrockjobs.engine.handlers.context import HANDLERS, Answer, Context, load
+from bedrockjobs.engine.row_access import is_kept, watched_jobs
 from bedrockjobs.engine.submission import (
     CallbackSubmission,
     InternalCommand,

@@ -36,7 +36,7 @@ from bedrockjobs.definitions import (
 from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci, solid_queue, whenever
 from bedrockjobs.imports.imported import ImportedSchedule, Unreadable
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import find_zone
 
 F = TypeVar("F", bound=Callable[..., Any])
 

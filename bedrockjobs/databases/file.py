@@ -31,7 +31,7 @@ from bedrockjobs.databases import (
 )
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
-from bedrockjobs.engine.inbox import Inbox
+from bedrockjobs.engine.own_commands import Inbox
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.job.rows import InboxRow
 from bedrockjobs.store import offline

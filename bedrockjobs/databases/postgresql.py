@@ -14,7 +14,7 @@ from bedrockjobs.databases import EXIT_CONFIG, EXIT_UNAVAILABLE, Opened, Passing
 from bedrockjobs.engine.cluster import ClusterMember
 from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.engine.events import Listeners, Notifier
-from bedrockjobs.engine.inbox import Inbox
+from bedrockjobs.engine.own_commands import Inbox
 from bedrockjobs.engine.workers import SharedWorkers
 from bedrockjobs.store.base import NameTaken, StoreError
 from bedrockjobs.store.postgresql.connect_checks import start_fault

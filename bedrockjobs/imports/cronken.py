@@ -26,8 +26,7 @@ from bedrockjobs.imports.imported import (
     once,
 )
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.plan import Schedule
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import Schedule, find_zone
 
 FirstDay = Literal["monday", "sunday"]
 

@@ -31,10 +31,17 @@ from bedrockjobs.imports.imported import (
 )
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron import expression as fields
-from bedrockjobs.schedule.cron.describe import words_for
+from bedrockjobs.schedule.cron import words_for
 from bedrockjobs.schedule.cron.expression import CronField, check_length
-from bedrockjobs.schedule.cron.plan import EVERY_DAY, EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import (
+    EVERY_DAY,
+    EVERY_YEAR,
+    YEAR_MIN,
+    DayField,
+    DayRule,
+    Schedule,
+    find_zone,
+)
 
 Cron = Literal["debian", "cronie", "supercronic"]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bedrockjobs.base.config import SCHEDULE_FILE_CHARS_MAX, SCHEDULES_PER_SYNC_MAX
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.describe import ranges
+from bedrockjobs.schedule.cron import ranges
 from bedrockjobs.schedule.cron.expression import WEEKDAY_NAMES, CronField, members_of
 from bedrockjobs.schedule.cron.plan import (
     EVERY_DAY,
@@ -23,8 +23,9 @@ from bedrockjobs.schedule.cron.plan import (
     DayField,
     DayRule,
     Schedule,
+    find_zone,
+    next_moment,
 )
-from bedrockjobs.schedule.cron.zones import find_zone, next_moment
 
 MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 """Macros that Debian's cron, cronie, Kubernetes and Fugit support, in lower case."""

@@ -32,8 +32,7 @@ from bedrockjobs.schedule.cron.expression import (
     CronField,
     check_length,
 )
-from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule, find_zone
 
 RETRIES = 6
 """The number of retries of a Job whose manifest does not set ``backoffLimit``."""

@@ -23,7 +23,7 @@ from bedrockjobs.imports.imported import (
 )
 from bedrockjobs.imports.yaml_items import Located
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import find_zone
 
 RUNNER = ("bin/rails", "runner")
 TASK_KEYS = frozenset({"class", "command", "schedule"})

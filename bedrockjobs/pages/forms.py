@@ -34,7 +34,7 @@ from bedrockjobs.pages.formatting import JSON_SHOWN_CHARS, Spelled, quoted
 from bedrockjobs.pages.site import Pages, Site, json_answer
 from bedrockjobs.protocol.http_answers import problem
 from bedrockjobs.schedule import cron, repeat
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import find_zone
 from bedrockjobs.views.schedules import validated
 
 # Conversion of form fields into command parameters, with all errors. The current time is an argument.

@@ -26,7 +26,7 @@ from bedrockjobs.pages.ticks import (
     timestamps,
     zone_of,
 )
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import find_zone
 from bedrockjobs.views.schedules import RUNS_EXAMINED
 
 # The page of one schedule: next ticks, clock changes, tick history and durations of runs.

@@ -17,8 +17,8 @@ from bedrockjobs.base.clock import moment_of, timestamp
 from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron import zones
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron import plan
+from bedrockjobs.schedule.cron.plan import find_zone
 
 Base = Literal["SCHEDULED", "STARTED", "FINISHED"]
 
@@ -183,7 +183,7 @@ def clock_change_note(text: str, tick: str) -> str:
     if _zone_of(text) is UTC:
         return ""
     zone, schedule = _meaning(text)
-    return zones.clock_change_note(schedule, moment_of(tick), zone)
+    return plan.clock_change_note(schedule, moment_of(tick), zone)
 
 
 def _zone_of(text: str) -> tzinfo:

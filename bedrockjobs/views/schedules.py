@@ -23,7 +23,7 @@ from bedrockjobs.engine.handlers.context import Answer, handles
 from bedrockjobs.engine.handlers.serving import Serving
 from bedrockjobs.schedule import cron
 from bedrockjobs.schedule.cron.expression import ALL, members_of
-from bedrockjobs.schedule.cron.zones import find_zone
+from bedrockjobs.schedule.cron.plan import find_zone
 from bedrockjobs.schedule.repeat import complaint, never_again, next_run, parse_repeat
 
 RUNS_EXAMINED = 1_000

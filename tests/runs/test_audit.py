@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bedrockjobs.base.config import AUDIT_KEPT_S
-from bedrockjobs.engine.audit import DETAIL_CHARS_MAX
+from bedrockjobs.engine.row_access import DETAIL_CHARS_MAX
 from bedrockjobs.store.records import CLEANED_MAX
 from tests.conftest import Live
 from tests.runs.bearer import Bearer, admin_of

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.schedule.cron import BadSchedule, count_ticks, describe, next_tick, parse, zones
+from bedrockjobs.schedule.cron import BadSchedule, count_ticks, describe, next_tick, parse, plan
 from tests.effort import examples
 
 NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday
@@ -443,14 +443,14 @@ def test_a_year_of_seconds_is_counted_in_no_more_steps_than_a_year_of_days(
 ) -> None:
     """The worst case: a schedule of every second that did not run for a year."""
     steps = 0
-    search = zones.next_moment
+    search = plan.next_moment
 
     def counting(*given: Any) -> datetime | None:
         nonlocal steps
         steps += 1
         return search(*given)
 
-    monkeypatch.setattr(zones, "next_moment", counting)
+    monkeypatch.setattr(plan, "next_moment", counting)
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     assert count_ticks("* * * * * *", begin, begin + timedelta(days=365)) == 365 * 86_400
     assert steps == 0

@@ -24,7 +24,7 @@ from apscheduler.triggers.cron import CronTrigger
 from bedrockjobs.imports import castle, cronken, crontab, ftl, kubernetes, luci
 from bedrockjobs.imports.imported import ImportedSchedule
 from bedrockjobs.schedule import cron
-from bedrockjobs.schedule.cron.zones import next_moment
+from bedrockjobs.schedule.cron.plan import next_moment
 from tests.effort import examples
 
 EXPRESSIONS = examples(400, night=10_000)

@@ -22,7 +22,7 @@ from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, Job, RunGiven, RunRow, TickRow, is_mock_data
 from bedrockjobs.schedule import repeat as repeats
-from bedrockjobs.schedule.cron.zones import forget_zones
+from bedrockjobs.schedule.cron.plan import forget_zones
 from bedrockjobs.store.base import AccessPlan
 
 _SECOND = timedelta(seconds=1)
