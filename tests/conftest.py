@@ -27,7 +27,7 @@ from hypothesis import settings as hypothesis_settings
 from bedrockjobs.base.clock import Clock, ManualClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import COLLECT_AFTER, Server
-from bedrockjobs.store import queries
+from bedrockjobs.store import reader
 from tests import engines, late_queries, leaks
 from tests.effort import LONG, PROFILE, dealt
 from tests.postgresql.cluster import CLUSTER
@@ -44,7 +44,7 @@ hypothesis_settings.load_profile(PROFILE)
 os.environ.setdefault("BEDROCKJOBS_WORKER_AS_ROOT", "1")
 
 # A process takes more to start than a server, and hardly a test has two Queries at once, most have none.
-queries.QUERY_PROCESSES = 1
+reader.QUERY_PROCESSES = 1
 late_queries.begin()
 
 _modules = pytest.StashKey[dict[Path, Any]]()

@@ -20,8 +20,8 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
-from bedrockjobs.store import queries, sandbox
-from bedrockjobs.store.queries import Queries
+from bedrockjobs.store import reader, sandbox
+from bedrockjobs.store.reader import Queries
 
 FORKING = """
 import importlib, os, select, signal, socket, sys
@@ -72,7 +72,7 @@ def _forking() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", FORKING, Path(queries.__file__).parents[2]],
+            [sys.executable, "-I", "-S", "-c", FORKING, Path(reader.__file__).parents[2]],
             stdin=its,
             stdout=subprocess.DEVNULL,
             env={"MODULE": sandbox.__name__},  # its command line is not that of a Query process
@@ -128,7 +128,7 @@ async def _first_opened(queries: Queries, sql: str, form: str) -> str:
 
 def begin() -> None:
     """From now on, fork processes with the first Query."""
-    queries.subprocess = _forks  # type: ignore[assignment]
+    reader.subprocess = _forks  # type: ignore[assignment]
     wait_for_the_first()
 
 
@@ -142,7 +142,7 @@ def wait_for_the_first() -> None:
 def at_once() -> Iterator[None]:
     """Within the context, start processes when the server starts."""
     Queries.start_processes, Queries.run_query = _open, _run  # type: ignore[method-assign]
-    queries.subprocess = subprocess
+    reader.subprocess = subprocess
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ import click
 
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import line_of
 from bedrockjobs.cli.groups import near
 from bedrockjobs.cli.lookup import Pace, job_names
 from bedrockjobs.cli.output import Record, as_json, moment_text, printable, text_of, write_many

@@ -28,8 +28,8 @@ from bedrockjobs.base.errors import (
     NoWorkerTakes,
     WaitNeverEnds,
     WrongState,
+    line_of,
 )
-from bedrockjobs.base.fingerprints import line_of
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.cli.bulk import STATE, Choice, choice_of, choosing, delete_each, fitting, for_chosen
@@ -349,7 +349,7 @@ def _held(record: Record) -> str:
     until = text_of(record, "uniqueUntil")
     if not until:
         return ""
-    from bedrockjobs.job.unique_key import HeldKey
+    from bedrockjobs.job.lifecycle import HeldKey
 
     held = HeldKey(text_of(record, "name"), text_of(with_hidden(record), "uniqueKey"), until)
     return f"{held.key} {with_local_times(held.until_text)}"

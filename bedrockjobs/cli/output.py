@@ -18,7 +18,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock, duration_text, moment_of
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import line_of
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
 

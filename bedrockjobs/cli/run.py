@@ -11,7 +11,7 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX, WHOLE_MAX
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES, called
 from bedrockjobs.cli.bulk import contains, counted
 from bedrockjobs.cli.groups import STATUSES_ALSO, SubcommandGroup, WordChoice

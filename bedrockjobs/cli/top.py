@@ -18,8 +18,7 @@ import click
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.errors import Forbidden
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import Forbidden, line_of
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import ANY_FAILURE, called
 from bedrockjobs.cli.output import (

@@ -9,7 +9,7 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import timestamp
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import line_of
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.base.wire import wire_name

@@ -8,24 +8,27 @@ results of a transaction, which count only after its commit.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from functools import partial
 from math import inf
 from typing import Any, Protocol, cast
 
+from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import Clock, StandingClock, after_seconds, moment_of, timestamp, timestamp_ms
-from bedrockjobs.base.config import AWAY_S, WATCH_EVERY_S, WATCHED_EVERY_S
+from bedrockjobs.base.config import AWAY_S, HOSTS_PER_CALLER_MAX, WATCH_EVERY_S, WATCHED_EVERY_S
 from bedrockjobs.base.vocabulary import CLOCK_SET
 from bedrockjobs.engine.events import DrainsChanged, HoldChanged, RunKeyKnown, RunRestored
-from bedrockjobs.engine.handlers import control, failing, families, hosts, ticks
+from bedrockjobs.engine.handlers import control, failing, families, ticks
 from bedrockjobs.engine.handlers.context import Context
-from bedrockjobs.engine.handlers.ticks import plan_by_new_rules, skip_queued
+from bedrockjobs.engine.handlers.ticks import after_triggered_run, plan_by_new_rules, skip_queued
 from bedrockjobs.engine.unit import unit
-from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.job.eligibility import hold_of
-from bedrockjobs.job.rows import Job, PauseRow
+from bedrockjobs.engine.workers import Worker, WorkerRegistry
+from bedrockjobs.job import lifecycle
+from bedrockjobs.job.eligibility import hold_of, placed
+from bedrockjobs.job.rows import OPTION_NAMES, Job, Memory, PauseRow, encode_memory, parse_lane
 from bedrockjobs.store.base import Engine, RowDamaged, SharedUnit, StoreError, Watch
 
 # Interface used to persist the counters of each completed minute.
@@ -274,7 +277,7 @@ class Maintenance:
         due = context.unit.due_on_all_hosts(context.now_ms)
         self._more = self._more or len(due) > AT_ONCE_MAX
         for job in due[:AT_ONCE_MAX]:
-            fire = partial(hosts.fire_on_all_hosts, context, job)
+            fire = partial(fire_on_all_hosts, context, job)
             self._attempt(
                 context,
                 ("tick", job.job_id),
@@ -551,3 +554,93 @@ def maintenance_of(engine: Engine, workers: WorkerRegistry, minutes: Minutes, cl
     """Return the maintenance for the engine: of a single server, or shared with other servers."""
     kind = SharedMaintenance if engine.shared else Maintenance
     return kind(engine, workers, minutes, clock)
+
+
+# Broadcast jobs: each tick of a schedule with ``hosts: all`` creates one job for each live worker.
+#
+# Such a job is bound to its worker and has no parent or children. It is deleted when it ends, and dropped if
+# its worker does not take it before the next tick.
+
+
+PASSED_ON = OPTION_NAMES - {"hosts", "catchup", "overlap", "maxLate", "jitter", "expireAfter", "source"}
+"""Options that the created jobs inherit from the schedule."""
+
+
+def workers_for(context: Context, job: Job) -> list[str]:
+    """Return the names of the live workers that take jobs and may run a schedule.
+
+    Any token holder may invent workers, so each token gets jobs for a limited number of them. Workers that
+    ever got a job come first, then the workers that have been alive the longest.
+    """
+    own = job.options.own_command
+    drains = context.unit.records.drains()
+    presence = context.presence
+    found: dict[str, Worker] = {}
+    for pattern in presence.requested_names.patterns_of(job.name):
+        for name in presence.requested_names.workers(pattern):
+            worker = presence.workers[name]
+            if name not in drains and not worker.quiet and (not own or own in worker.accepts):
+                found[name] = worker
+    by_token: defaultdict[str, list[Worker]] = defaultdict(list)
+    for worker in found.values():
+        by_token[worker.by or ""].append(worker)
+    for token, some in by_token.items():
+        if len(some) > HOSTS_PER_CALLER_MAX:
+            some.sort(key=lambda worker: (not worker.served, worker.joined, worker.name))
+            for worker in some[HOSTS_PER_CALLER_MAX:]:
+                del found[worker.name]
+            whose = f" of token {token}" if token else ""
+            detail = f"{HOSTS_PER_CALLER_MAX:,} of {len(some):,} workers{whose} got a job of this tick"
+            context.note("limited", name=job.name, job_id=job.job_id, detail=detail)
+    return sorted(found)
+
+
+def fire_on_all_hosts(context: Context, job: Job) -> None:
+    """Create the jobs of a due schedule, and plan its next tick; raise CannotEvaluate."""
+    manual = job.memory.trigger is not None
+    job = job.remembering(job.memory.after_end())  # it was a retry when it became a broadcast schedule
+    due = (job, False) if manual else ticks.fire(context, job)
+    if due is None:
+        return
+    job, caught_up = due
+    workers = workers_for(context, job)
+    tick = context.now if manual else ticks.tick_of(job)
+    following = ticks.next_after(job, context.now_ms)
+    if not workers and not manual:
+        ticks.skip(context, job, tick, tick, "no worker")
+    elif not manual:
+        ticks.enter_fired(context, job, 0, caught_up=caught_up)
+    busy = frozenset() if job.options.overlap == "queue" else _busy(context, job)
+    for worker in in_slices(workers):
+        if worker not in busy:
+            context.unit.insert(_job_for(context, job, worker, tick, following, manual=manual))
+    ran = job._replace(last_run=context.now, attempt=job.attempt + 1)
+    again = after_triggered_run(context, ran) if manual else ticks.with_tick(ran, following)
+    assert again is not None
+    context.save(again)
+
+
+def _busy(context: Context, job: Job) -> frozenset[str]:
+    """Return the workers whose job of an earlier tick is still pending."""
+    jobs = context.unit.bound_of_name(job.name)
+    return frozenset(parse_lane(one.lane).worker for one in jobs if one.state in lifecycle.PENDING)
+
+
+def _job_for(context: Context, schedule: Job, worker: str, tick: str, following: str, *, manual: bool) -> Job:
+    options = {key: text for key, text in jsontext.members(schedule.options_json).items() if key in PASSED_ON}
+    left = (moment_of(following) - moment_of(tick)).total_seconds()
+    options["expireAfter"] = str(max(int(left) - 1, 1))
+    memory = Memory(bound_to=worker, cause="manual" if manual else "")
+    return placed(
+        Job(
+            context.now,
+            context.unit.new_job_id(),
+            lifecycle.target("create", lifecycle.GONE),
+            schedule.name,
+            tick,
+            data=schedule.data,
+            priority=schedule.priority,
+            options_json=jsontext.join(options),
+            memory_json=encode_memory(memory),
+        )
+    )

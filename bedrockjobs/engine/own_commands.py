@@ -11,7 +11,7 @@ from bedrockjobs.base.background import BackgroundTask
 from bedrockjobs.base.config import INBOX_AGAIN_S_MIN
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.engine.events import OutputChanged, RunEnded
-from bedrockjobs.engine.handlers.inbox import TakeIn
+from bedrockjobs.engine.handlers.create import TakeIn
 from bedrockjobs.engine.handlers.serving import PackOutput
 from bedrockjobs.engine.submission import Outcome, Submission, outcome_of
 from bedrockjobs.job.rows import InboxRow

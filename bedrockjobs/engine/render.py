@@ -8,8 +8,7 @@ from typing import Any
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SECONDS
-from bedrockjobs.base.errors import ERROR_TYPE_CHARS_MAX, type_of_error
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import ERROR_TYPE_CHARS_MAX, line_of, type_of_error
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.job.lifecycle import KEPT
 from bedrockjobs.job.rows import Job, RunGiven, RunRow, WorkflowJobRow

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import line_of
 from bedrockjobs.engine.events import RunEnded
 
 log = logging.getLogger(__name__)

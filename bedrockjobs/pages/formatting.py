@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bedrockjobs.base.clock import duration_text, moment_of, span
-from bedrockjobs.base.fingerprints import line_of, split_frames
+from bedrockjobs.base.errors import line_of, split_frames
 from bedrockjobs.base.jsontext import dump
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.base.wire import wire_name

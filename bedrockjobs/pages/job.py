@@ -14,12 +14,11 @@ from aiohttp import web
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import PRIORITIES
-from bedrockjobs.base.errors import NotFound
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import NotFound, line_of
 from bedrockjobs.base.vocabulary import CLOCK_SET, called
 from bedrockjobs.commands import ExplainJob, ListJobs, ListRuns
 from bedrockjobs.commands.options import OPTIONS
-from bedrockjobs.job.unique_key import HeldKey
+from bedrockjobs.job.lifecycle import HeldKey
 from bedrockjobs.pages.formatting import NOT_SHOWN, hidden_options, option_text
 from bedrockjobs.pages.jobs import family
 from bedrockjobs.pages.runs import is_ping, tail

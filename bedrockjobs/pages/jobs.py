@@ -13,8 +13,7 @@ from aiohttp import web
 
 from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import NAME_CHARS_MAX, PRIORITIES
-from bedrockjobs.base.errors import BadArguments
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import BadArguments, line_of
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.job.eligibility import need_of
 from bedrockjobs.job.limits import slots_of

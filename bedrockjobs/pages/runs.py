@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from bedrockjobs.base.config import LIST_MAX
-from bedrockjobs.base.errors import BadArguments, Forbidden
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import BadArguments, Forbidden, line_of
 from bedrockjobs.base.jsontext import members
 from bedrockjobs.base.vocabulary import ANY_FAILURE, FAILED_STATUSES, PING_WORKER, STATUSES, statuses_of
 from bedrockjobs.commands import ListRuns, QueryRun, ReadOutput

@@ -9,8 +9,7 @@ from aiohttp import web
 
 from bedrockjobs.base.clock import moment_of, span
 from bedrockjobs.base.config import TICK_ROWS_MAX
-from bedrockjobs.base.errors import NotFound
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import NotFound, line_of
 from bedrockjobs.base.glob import literal
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages import ticks as days

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import line_of
 from bedrockjobs.commands import ListWorkflows, QueryWorkflow
 from bedrockjobs.commands.workflows import WORKFLOW_STATES
 from bedrockjobs.job.layers import ENDED_STATES, TimedJob, critical_path, layers

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec import msgpack
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.fingerprints import fingerprint_of
+from bedrockjobs.base.errors import fingerprint_of
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.job.eligibility import HOLD_PATTERN, without_trigger

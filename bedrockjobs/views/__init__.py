@@ -55,9 +55,9 @@ from bedrockjobs.engine.events import EVENTS, Notifier, Topic, output_topic
 from bedrockjobs.engine.handlers.context import HANDLERS, Answer, handles
 from bedrockjobs.engine.render import error_kind, event_as_unseen, render_with_state, without_data
 from bedrockjobs.engine.workers import WorkerRegistry
+from bedrockjobs.job.lifecycle import held_key, split_holds
 from bedrockjobs.job.limits import Mute, mutes_from
 from bedrockjobs.job.rows import Job, job_from
-from bedrockjobs.job.unique_key import held_key, split_holds
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of

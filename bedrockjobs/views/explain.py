@@ -18,10 +18,10 @@ from bedrockjobs.job.eligibility import (
     hold_text,
     need_of,
 )
+from bedrockjobs.job.lifecycle import held_key
 from bedrockjobs.job.limits import AT_LIMIT, slots_of
 from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, job_from, parse_lane
 from bedrockjobs.job.take_request import how_to_ask
-from bedrockjobs.job.unique_key import held_key
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.problems import pause_text

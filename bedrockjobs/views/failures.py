@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
-from bedrockjobs.base.errors import type_of_error
-from bedrockjobs.base.fingerprints import line_of, shortened
+from bedrockjobs.base.errors import line_of, shortened, type_of_error
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import ListFailures
 from bedrockjobs.commands.overview import FailureGroupReply, FailureReply, FailuresReply, MuteReply

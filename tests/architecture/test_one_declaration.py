@@ -18,7 +18,7 @@ from bedrockjobs import commands, service
 from bedrockjobs.commands import ALL, Command
 from bedrockjobs.commands.base import Group, Role
 from bedrockjobs.engine.handlers.context import HANDLERS, handles
-from bedrockjobs.engine.handlers.inbox import TakeIn
+from bedrockjobs.engine.handlers.create import TakeIn
 from bedrockjobs.engine.handlers.serving import PackOutput
 
 assert service.VERSION  # importing it is what imports all handlers

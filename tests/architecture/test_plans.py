@@ -10,7 +10,7 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.engine import unit
 from bedrockjobs.engine.handlers.context import PLANS, plan_of
-from bedrockjobs.engine.handlers.inbox import TakeIn
+from bedrockjobs.engine.handlers.create import TakeIn
 from bedrockjobs.engine.handlers.serving import PackOutput
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import AccessPlan

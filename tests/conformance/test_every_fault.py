@@ -18,7 +18,8 @@ from bedrockjobs import commands as c
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.engine.handlers import failing, hosts, take
+from bedrockjobs.engine import maintenance
+from bedrockjobs.engine.handlers import failing, take
 from bedrockjobs.engine.handlers.context import HANDLERS, Answer, Context
 from bedrockjobs.engine.submission import Submission
 from bedrockjobs.engine.unit import unit
@@ -195,7 +196,7 @@ def acts(dice: random.Random) -> Iterator[tuple[str, Act]]:
             (
                 "hosts",
                 lambda context: [
-                    hosts.fire_on_all_hosts(context, job) for job in context.unit.due_on_all_hosts("9")
+                    maintenance.fire_on_all_hosts(context, job) for job in context.unit.due_on_all_hosts("9")
                 ],
             ),
             ("waiter", _serve),
@@ -215,7 +216,7 @@ def _expire(context: Context) -> None:
 
 def _fire(context: Context) -> None:
     for job in context.unit.due_on_all_hosts(context.now_ms):
-        hosts.fire_on_all_hosts(context, job)
+        maintenance.fire_on_all_hosts(context, job)
 
 
 def _serve(context: Context) -> object:

@@ -12,7 +12,8 @@ import pytest
 from bedrockjobs import commands as c
 from bedrockjobs.base.config import LOST_RUNS_MAX
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.engine.handlers import failing, hosts, take
+from bedrockjobs.engine import maintenance
+from bedrockjobs.engine.handlers import failing, take
 from bedrockjobs.engine.handlers.context import Answer, Context, Taken
 from bedrockjobs.engine.workers import NoWorkers
 from bedrockjobs.job import lifecycle
@@ -225,7 +226,7 @@ def schedules(queue: Queue) -> None:
     queue.do(c.SyncSchedules, source="s", schedules=[])
     queue.do(c.CreateJob, name="e", repeat="CRON @daily", hosts="all")
     queue.do(c.TriggerJob, name="e")
-    queue.act(lambda context: hosts.fire_on_all_hosts(context, context.unit.job(3)))
+    queue.act(lambda context: maintenance.fire_on_all_hosts(context, context.unit.job(3)))
     queue.do(c.CrashBedrockJob, names=["e"])
     queue.do(c.GetJob, name="e", worker="h1")
 

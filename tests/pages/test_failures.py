@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from bedrockjobs.base.fingerprints import line_of
+from bedrockjobs.base.errors import line_of
 from bedrockjobs.views.failures import GROUPS_SHOWN, LISTED_OF_GROUP, LISTED_OF_ONE
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check

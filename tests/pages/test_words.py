@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.fingerprints import split_frames
+from bedrockjobs.base.errors import split_frames
 from bedrockjobs.pages import formatting, overview
 from bedrockjobs.pages.ticks import failed_in_a_row
 

@@ -22,7 +22,7 @@ from bedrockjobs.base.config import (
 )
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import CreateJob, JobSpec
-from bedrockjobs.engine.handlers.inbox import TakeIn
+from bedrockjobs.engine.handlers.create import TakeIn
 from bedrockjobs.job.rows import InboxRow
 from bedrockjobs.server import Server
 from bedrockjobs.store.postgresql import schema

@@ -14,7 +14,7 @@ import pytest
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOB_ID_MAX
-from bedrockjobs.base.fingerprints import fingerprint_of
+from bedrockjobs.base.errors import fingerprint_of
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store import statements
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader

@@ -56,7 +56,7 @@ async def test_there_are_many_texts_and_the_bound_is_that_of_the_defaults() -> N
 
 @pytest.fixture(autouse=True)
 def _as_many_as_by_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("bedrockjobs.store.queries.QUERY_PROCESSES", QUERY_PROCESSES)
+    monkeypatch.setattr("bedrockjobs.store.reader.QUERY_PROCESSES", QUERY_PROCESSES)
     with late_queries.at_once():
         yield
 
@@ -163,7 +163,7 @@ async def test_an_error_does_not_quote_a_whole_text(live: Live) -> None:
 
 
 async def test_memory_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bedrockjobs.store.queries.QUERY_MEMORY_BYTES_MAX", 32 * 1024 * 1024)
+    monkeypatch.setattr("bedrockjobs.store.reader.QUERY_MEMORY_BYTES_MAX", 32 * 1024 * 1024)
     live = await serve()
     large = f"SELECT length(hex(zeroblob({hostile_sql.LONG})));"
     reply = await live.ask("Query", query=large)

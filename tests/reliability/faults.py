@@ -14,8 +14,8 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
-from tests.effort import examples
 from bedrockjobs.store.sqlite_unit import Identifiers, SQLiteUnit
+from tests.effort import examples
 from tests.reliability import forgetful
 
 DROPPED = 1 / examples(10, night=50)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.engine.handlers import hosts
+from bedrockjobs.engine import maintenance
 from bedrockjobs.engine.maintenance import SETTLE_S
 from tests.runs.rig import Site
 
@@ -351,7 +351,7 @@ async def test_one_that_fails_for_good_cancels_its_children(site: Site) -> None:
 
 async def test_one_token_gets_jobs_for_a_limited_number(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of workers are free to invent: those come first that were given a job before."""
-    monkeypatch.setattr(hosts, "HOSTS_PER_CALLER_MAX", 2)
+    monkeypatch.setattr(maintenance, "HOSTS_PER_CALLER_MAX", 2)
     await schedule(site)
     for worker in ("a", "b", "c", "d"):
         await site.beat(worker=worker, names=["*"])

@@ -25,17 +25,17 @@ from bedrockjobs.engine.handlers.create import (
     check_combination,
     check_new_repeat,
     check_options,
+    waiting_job,
 )
 from bedrockjobs.engine.handlers.end import check_run, existing
 from bedrockjobs.engine.handlers.failing import repaired, resume_parent, stopped, unless_broken
-from bedrockjobs.engine.handlers.inbox import waiting_job
 from bedrockjobs.engine.handlers.take import with_due_before
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, has_due_run, next_run_of, with_repeat
 from bedrockjobs.engine.render import entity_tag, render_ended, render_kept, render_with_state
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed, placed_if_waiting
+from bedrockjobs.job.lifecycle import held_key
 from bedrockjobs.job.rows import OPEN_LANE, Job, RunRow, keep_mark
-from bedrockjobs.job.unique_key import held_key
 from bedrockjobs.schedule import repeat as repeats
 from bedrockjobs.store.base import AccessPlan
 

@@ -12,8 +12,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from bedrockjobs.base.clock import SECONDS, SystemClock, timestamp_ms
-from bedrockjobs.base.errors import CommandError, Forbidden
-from bedrockjobs.base.fingerprints import fingerprint_of
+from bedrockjobs.base.errors import CommandError, Forbidden, fingerprint_of
 from bedrockjobs.base.principal import Principal, Scope
 from bedrockjobs.base.settings import Compatibility
 from bedrockjobs.commands import (

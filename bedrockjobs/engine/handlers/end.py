@@ -8,8 +8,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, UNFIT_DELAY_S_MAX, UNFIT_MAX
-from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState
-from bedrockjobs.base.fingerprints import shortened
+from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState, shortened
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, RetryJob
@@ -23,9 +22,8 @@ from bedrockjobs.engine.handlers.context import (
     plan_finish,
     plan_finishes,
 )
-from bedrockjobs.engine.handlers.create import check_amount
+from bedrockjobs.engine.handlers.create import check_amount, refuse_waiting
 from bedrockjobs.engine.handlers.failing import after_failure, resume_parent, stop_schedule, stopped
-from bedrockjobs.engine.handlers.inbox import refuse_waiting
 from bedrockjobs.engine.handlers.take import before_the_take, then_get, then_get_jobs, then_names
 from bedrockjobs.engine.handlers.ticks import CannotEvaluate, after_triggered_run, next_run_of
 from bedrockjobs.job import lifecycle

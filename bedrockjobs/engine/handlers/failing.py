@@ -18,8 +18,7 @@ from bedrockjobs.base.config import (
     MUTES_MAX,
     TAKE_BACK_S,
 )
-from bedrockjobs.base.errors import BadArguments, DamagedData, NotFound, TooMany
-from bedrockjobs.base.fingerprints import line_of, shortened
+from bedrockjobs.base.errors import BadArguments, DamagedData, NotFound, TooMany, line_of, shortened
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.base.wire import stamped
 from bedrockjobs.commands import MarkSeen, MuteFailures

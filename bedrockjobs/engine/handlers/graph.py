@@ -12,7 +12,7 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import BEFORE_BYTES_MAX, SLICE
-from bedrockjobs.base.fingerprints import line_of, shortened
+from bedrockjobs.base.errors import line_of, shortened
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed

@@ -17,8 +17,7 @@ from bedrockjobs.base.config import (
     RUNS_DELETED_AT_ONCE_MAX,
     SLICE,
 )
-from bedrockjobs.base.errors import BadArguments, WrongState
-from bedrockjobs.base.fingerprints import shortened
+from bedrockjobs.base.errors import BadArguments, WrongState, shortened
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.base.jsontext import without_zeros
 from bedrockjobs.base.vocabulary import FAILED_STATUSES

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bedrockjobs.base.config import DATA_BYTES_MAX, KEY_CHARS_MAX, NAME_CHARS_MAX, PRIORITIES, SERVER_GONE_S
-from bedrockjobs.base.fingerprints import fingerprint_of
+from bedrockjobs.base.errors import fingerprint_of
 from bedrockjobs.base.settings import SCHEMA_NAME
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.commands import JobSpec

@@ -20,7 +20,7 @@ from bedrock_worker.functions import DONE, FAIL_PERMANENTLY, RETRY, SNOOZE, TRY_
 from bedrock_worker.pull.job import TakenJob
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX
-from bedrockjobs.base.fingerprints import shortened
+from bedrockjobs.base.errors import shortened
 from bedrockjobs.commands import FailJob, FinishJob, RetryJob
 
 TIMED_OUT = 124
