@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bedrockjobs.base.config import TEXT_CHARS_MAX
 from bedrockjobs.base.errors import type_of_error
 from bedrockjobs.views import failures
 from tests.runs.bearer import Bearer, admin_of
@@ -107,7 +108,7 @@ async def test_failures_are_found_by_a_text_in_their_line(
         listed = await site.ok("ListFailures", text=text)
         assert [group["line"] for group in listed["jobs"]] == found, text
     assert (await site.ok("ListFailures", text="straße", errorType="OSError"))["jobs"] == []
-    refused = await site.http("ListFailures", {"text": "a" * 201})
+    refused = await site.http("ListFailures", {"text": "a" * (TEXT_CHARS_MAX + 1)})
     assert (refused.code, refused.json["reason"]) == (400, "Malformed text")
     root = await admin_of(site)
     blind = await root.token_for("blind", "read", noData=True)
