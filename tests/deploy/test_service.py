@@ -20,7 +20,7 @@ from bedrockjobs.client import Client
 from bedrockjobs.commands import Ping
 from bedrockjobs.observe import logs
 from bedrockjobs.service import VERSION
-from tests.cli import warm
+from tests.cli import live_server, warm
 from tests.conftest import Live
 
 ROOT = Path(__file__).parents[2]
@@ -110,19 +110,15 @@ def test_a_server_under_systemd_says_how_it_is_and_listens_where_it_is_told(tmp_
 
 
 def test_a_server_that_cannot_start_says_so_in_the_form_of_its_log(tmp_path: Path) -> None:
-    with service(tmp_path) as server:
-        server.told(b"READY=1")
+    server = live_server.start(tmp_path / "jobs.db")
+    port = server.address.rpartition(":")[2]
+    try:
         refused: list[tuple[list[str], dict[str, str], int, str]] = [
-            ([], {}, 69, f"is owned by the server with pid {server.process.pid}"),
+            ([], {}, 69, f"is owned by the server with pid {server.pid}"),
             (["--host", "0.0.0.0"], {}, 2, "0.0.0.0 can be reached from other machines"),
             ([], {"BEDROCKJOBS_HEAD_S": "soon"}, 2, "BEDROCKJOBS_HEAD_S: expected a duration"),
             (["--unix", str(tmp_path / "no" / "x.sock")], {}, 1, "cannot listen: "),
-            (
-                [f"--port={server.port}"],
-                {},
-                1,
-                f"127.0.0.1, port {server.port}: another program listens there",
-            ),
+            ([f"--port={port}"], {}, 1, f"127.0.0.1, port {port}: another program listens there"),
             (["--database", str(tmp_path)], {}, 2, f"{tmp_path} is a folder: expected a file in it"),
             (["--unix-role", "king"], {}, 2, "--unix-role: expected a comma list of the roles read"),
         ]
@@ -146,6 +142,8 @@ def test_a_server_that_cannot_start_says_so_in_the_form_of_its_log(tmp_path: Pat
             events = [json.loads(line) for line in done.stderr.splitlines()]
             assert [event["level"] for event in events] == ["critical"]
             assert words in events[0]["event"]
+    finally:
+        live_server.stop(server.process)
 
 
 def test_a_socket_that_others_can_reach_needs_the_word(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ before each test, since creating the tables again would take longer than most te
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import pwd
 import random
@@ -14,11 +16,12 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, Any
+from weakref import WeakSet
 
 import psycopg
 import pytest
@@ -32,6 +35,12 @@ from tests.effort import PROFILE
 SCHEMA = "tested"
 START_LINES_MAX = 100
 """Lines of the log until the cluster is ready, several times what there are."""
+
+AS_NEW = "DISCARD ALL"
+"""Makes a connection as it was when it was made."""
+
+KEPT: WeakSet[psycopg.Connection[Any]] = WeakSet()
+"""Connections of tests that stay open for other tests."""
 
 END_S = 30
 """Time in which a cluster that is ended is gone."""
@@ -57,6 +66,18 @@ def folder_of_programs() -> Path | None:
     return Path(found).resolve().parent if found else None
 
 
+@functools.cache
+def new_files(programs: Path) -> Path:
+    """Return the files of a new server, to be copied: to make them takes a second of processor time."""
+    folder = Path(tempfile.mkdtemp(prefix="pg-new-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    as_owner = as_user(folder)
+    words = ("-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C", "--no-sync")
+    command: list[str | Path] = [*as_owner, programs / "initdb", "-D", folder / "data", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
+    return folder / "data"
+
+
 class Node:
     """One PostgreSQL server with its files: a primary or a standby."""
 
@@ -75,6 +96,7 @@ class Node:
         self._programs = programs
         self._settings = {**CLUSTER_SETTINGS, **(settings or {})}
         self._process: subprocess.Popen[str] | None = None
+        self._idle: list[psycopg.Connection[Any]] = []
         self.port = free_port()
         self.url = url_of(self.port)
         """Where it listens."""
@@ -83,9 +105,8 @@ class Node:
                 "pg_basebackup", "-D", self._data, "-d", primary, "-c", "fast", "-X", "stream", "--no-sync"
             )
         else:
-            self._do(
-                "initdb", "-D", self._data, "-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C", "-N"
-            )
+            command: list[str | Path] = [*self._as_user, "cp", "-r", new_files(programs), self._data]
+            subprocess.run(command, check=True, cwd=self._folder)
 
     @property
     def _data(self) -> Path:
@@ -121,13 +142,44 @@ class Node:
             raise RuntimeError("PostgreSQL did not start: " + "".join(told))
 
     def do(self, sql: str) -> list[tuple[Any, ...]]:
-        """Execute a statement in a transaction of its own; return its rows.
-
-        If it waits for a transaction of a server in the same loop, it would wait forever, hence the timeout.
-        """
-        with psycopg.connect(self.url, autocommit=True, options="-c lock_timeout=20s") as connection:
+        """Execute a statement in a transaction of its own; return its rows."""
+        with self.connection() as connection:
             cursor = connection.execute(sql)
             return cursor.fetchall() if cursor.description is not None else []
+
+    @contextmanager
+    def connection(self, schema: str = "public") -> Iterator[psycopg.Connection[Any]]:
+        """Yield a connection in autocommit mode, with a schema as search path.
+
+        It is as a new one but was used before: to make one takes PostgreSQL longer than most statements. If
+        a statement waits for a transaction of a server in the same loop, it would wait forever, hence the
+        timeout.
+        """
+        connection = None
+        while self._idle and connection is None:
+            connection = self._idle.pop()
+            try:
+                connection.execute(AS_NEW)
+            except psycopg.Error:  # a test has ended all sessions, or the server
+                connection.close()
+                connection = None
+        if connection is None:
+            connection = psycopg.connect(
+                self.url, autocommit=True, prepare_threshold=None, options="-c lock_timeout=20s"
+            )
+            KEPT.add(connection)
+        try:
+            connection.execute(f"SET search_path = {schema}")
+            yield connection
+            connection.execute(AS_NEW)
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(connection)
+
+    def _disconnect(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     def promote(self) -> None:
         """Promote a standby, and wait until it is the primary."""
@@ -136,11 +188,13 @@ class Node:
     def kill(self) -> None:
         """Kill all of its processes at once, like a failing machine."""
         assert self._process is not None
+        self._disconnect()
         os.killpg(self._process.pid, signal.SIGKILL)
         self._until_ended(self._process)
 
     def stop(self) -> None:
         """End it at once, and remove its files."""
+        self._disconnect()
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)  # other modes would wait for clients or for the disk
             self._until_ended(self._process)
@@ -166,7 +220,6 @@ class Cluster:
     def __init__(self) -> None:
         """Start nothing yet: most tests need no cluster."""
         self._node: Node | None = None
-        self._emptying: psycopg.Connection[Any] | None = None
         self._prepared: set[str] = set()
 
     @property
@@ -190,15 +243,18 @@ class Cluster:
         assert self._node is not None
         return self._node.do(sql)
 
+    def connection(self, schema: str) -> AbstractContextManager[psycopg.Connection[Any]]:
+        """Yield a connection in autocommit mode, with a schema as search path."""
+        assert self.url
+        assert self._node is not None
+        return self._node.connection(schema)
+
     def owns(self, connection: Any) -> bool:
-        """Return whether a connection is the one for resetting schemas, which stays open."""
-        return connection is self._emptying
+        """Return whether a connection is one of those that stay open."""
+        return connection in KEPT
 
     def stop(self) -> None:
         """End it at once, and remove its files."""
-        if self._emptying is not None:
-            self._emptying.close()
-            self._emptying = None
         if self._node is not None:
             self._node.stop()
             self._node = None
@@ -208,15 +264,7 @@ class Cluster:
         if schema not in self._prepared:
             PostgreSQLEngine(self.url, name=schema).close()
             self._prepared.add(schema)
-        if self._emptying is not None:
-            try:
-                self._emptying.execute(emptied(schema))
-            except psycopg.OperationalError:  # a test has ended all sessions
-                self._emptying.close()
-            else:
-                return
-        self._emptying = psycopg.connect(self.url, autocommit=True)
-        self._emptying.execute(emptied(schema))
+        self.do(emptied(schema))
 
     def engine(self, clock: Clock | None = None) -> PostgreSQLEngine:
         """Return an engine on an empty database."""

@@ -104,15 +104,17 @@ ROLE = "shop"
 @pytest.fixture
 def sql_function() -> Iterator[None]:
     """Provide an empty database with the function, and a role that may do nothing else."""
-    CLUSTER.engine().close()
-    CLUSTER.do(f"DELETE FROM {SCHEMA}.inbox")
+    CLUSTER.empty(SCHEMA)
     install_functions(TransferDatabase(CLUSTER.url, SCHEMA))
-    CLUSTER.do(f"DROP ROLE IF EXISTS {ROLE}")
-    CLUSTER.do(f"CREATE ROLE {ROLE} LOGIN")
-    CLUSTER.do(f"GRANT EXECUTE ON FUNCTION {SCHEMA}.{SIGNATURE} TO {ROLE}")
+    CLUSTER.do(
+        f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN;"
+        f" GRANT EXECUTE ON FUNCTION {SCHEMA}.{SIGNATURE} TO {ROLE}"
+    )
     yield
-    CLUSTER.do(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}; DROP FUNCTION {SCHEMA}.{SIGNATURE}")
-    CLUSTER.do(f"REVOKE USAGE ON SCHEMA {SCHEMA} FROM PUBLIC")
+    CLUSTER.do(
+        f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}; DROP FUNCTION {SCHEMA}.{SIGNATURE};"
+        f" REVOKE USAGE ON SCHEMA {SCHEMA} FROM PUBLIC"
+    )
 
 
 def application(role: str = ROLE) -> closing[psycopg.Connection[tuple[Any, ...]]]:

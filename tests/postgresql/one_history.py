@@ -192,7 +192,7 @@ def played(path: Path) -> sqlite3.Connection:
 
 def move(db: sqlite3.Connection) -> None:
     """Empty the cluster's database, and copy all rows there."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     with psycopg.connect(CLUSTER.url, options=f"-c search_path={SCHEMA}") as there:
         for table in TABLES:
             cursor = db.execute(f"SELECT * FROM {table}")

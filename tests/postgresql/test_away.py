@@ -32,7 +32,7 @@ COMMAND_S = 1.0
 @pytest.fixture
 def proxy() -> Any:
     """Return a proxy to the cluster."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     proxy = Proxy(CLUSTER.port)
     yield proxy
     proxy.close()

@@ -23,7 +23,7 @@ from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
 from tests.postgresql.conftest import DEADLINE_S, Server
 from tests.postgresql.proxy import Proxy
 
-CUTS = examples(80, night=1_000)
+CUTS = examples(40, night=1_000)
 """Answers that are swallowed in one run; the nightly command does more."""
 
 OTHERS_EACH = 5

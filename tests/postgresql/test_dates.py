@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
 from bedrockjobs.base.clock import StandingClock, moment_of, timestamp, timestamp_ms
@@ -30,7 +29,7 @@ Start = Callable[..., Any]
 
 def do(sql: str) -> list[Any]:
     """Execute a statement outside of all servers; return its rows."""
-    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
+    with CLUSTER.connection(SCHEMA) as connection:
         cursor = connection.execute(sql)
         return cursor.fetchall() if cursor.description is not None else []
 
@@ -38,7 +37,7 @@ def do(sql: str) -> list[Any]:
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """Return a function that starts a server with a name, by default with a test clock."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     async with AsyncExitStack() as stack:
 
         async def start(name: str, *, test_clock: bool = True, url: str = "") -> Live:
@@ -181,7 +180,7 @@ async def test_a_server_that_finds_another_kind_of_date_is_away_until_it_is_gone
 
 
 def test_a_unit_begins_anew_where_the_clock_was_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     clock = StandingClock(START)
     engine = CLUSTER.another(clock)
     later = "2035-01-01 00:00:00.000"

@@ -31,7 +31,7 @@ ADD_RUN = (
 @pytest.fixture
 def settings() -> Iterator[Settings]:
     """Yield settings that name an empty database, to which other roles may not connect."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     CLUSTER.do("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC")
     yield Settings(database=CLUSTER.url, database_schema=SCHEMA)
     CLUSTER.do("GRANT CONNECT ON DATABASE postgres TO PUBLIC")
@@ -39,7 +39,7 @@ def settings() -> Iterator[Settings]:
 
 def do(*statements: str) -> None:
     """Change the database by hand."""
-    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
+    with CLUSTER.connection(SCHEMA) as connection:
         for statement in statements:
             connection.execute(statement)
 

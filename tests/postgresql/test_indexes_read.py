@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import psycopg
-import psycopg.sql
 import pytest
 
 from bedrockjobs.base.config import PRIORITIES, SCANNED_MAX
@@ -181,7 +179,7 @@ def test_statistics_of_a_drained_queue_lead_no_plan_astray(servers: Servers) -> 
         "INSERT INTO jobs (created, jobID, state, name, nextRun) SELECT '2026', n, '{}', 'n' || n % 8, '2026'"
         " FROM generate_series({}, {}) AS n"
     )
-    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
+    with CLUSTER.connection(SCHEMA) as connection:
         connection.execute(jobs.format("QUEUED", 1, 20_000))
         connection.execute("DELETE FROM jobs")
         connection.execute(jobs.format("RUNNING", 20_001, 20_065))

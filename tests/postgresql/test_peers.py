@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from typing import Any
 
-import psycopg
 import pytest
 
 from bedrockjobs import commands as c
@@ -45,7 +44,7 @@ class LivingClock(ManualClock):
 
 def rows(sql: str) -> list[Any]:
     """Return rows of the database, over a separate connection."""
-    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
+    with CLUSTER.connection(SCHEMA) as connection:
         return connection.execute(sql).fetchall()
 
 
@@ -146,7 +145,7 @@ def date() -> LivingClock:
 async def start(date: LivingClock) -> AsyncIterator[Start]:
     """Return a function that starts a server with a name, the first on an empty database."""
     peers: list[Peer] = []
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
 
     async def start(*names: str) -> Any:
         begun = [Peer(name, date) for name in names]

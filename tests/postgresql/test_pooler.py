@@ -27,11 +27,11 @@ from tests.conformance.test_cases import RUNS
 from tests.effort import PROFILE
 from tests.postgresql.cluster import CLUSTER, SCHEMA, as_user, emptied, free_port, url_of
 
-EACH = 5
+EACH = 15
 CASES = [(mode, case) for engine, mode, case in RUNS if engine == RUNS[0][0]][
     :: 1 if PROFILE == "random" else EACH
 ]
-"""Scenarios of the queue in their modes: every fifth of those that are run without a pooler."""
+"""Scenarios of the queue in their modes: every fifteenth of those that are run without a pooler."""
 
 CONNECTIONS = 3
 """What the pooler has of PostgreSQL's."""
@@ -103,7 +103,7 @@ class Pooler:
 @pytest.fixture(scope="module")
 def pooler() -> Iterator[Pooler]:
     """Start a pooler."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     pooler = Pooler()
     yield pooler
     pooler.stop()

@@ -41,7 +41,7 @@ FOREVER = View("SELECT count(*) FROM generate_series(1, 100000000000)", [], larg
 
 def do(*statements: str) -> list[Any]:
     """Execute statements over a connection of its own; return the rows of the last."""
-    with psycopg.connect(CLUSTER.url, autocommit=True, options=f"-c search_path={SCHEMA}") as connection:
+    with CLUSTER.connection(SCHEMA) as connection:
         for sql in statements:
             cursor = connection.execute(sql)
         return cursor.fetchall() if cursor.description else []
@@ -53,7 +53,7 @@ Open = Callable[..., Any]
 @pytest.fixture
 async def opened() -> AsyncIterator[Open]:
     """Return a function that opens a reader with the given settings on an empty database."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     readers = []
 
     async def start(**given: Any) -> PostgreSQLReader:

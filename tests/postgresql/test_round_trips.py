@@ -45,7 +45,7 @@ def test_a_parameter_is_spelled_as_postgresql_reads_it(value: Any, found: bytes 
 @pytest.fixture(scope="module")
 def session() -> Iterator[DatabaseSession]:
     """Return a connection that all examples share."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     session = DatabaseSession(CLUSTER.url, SCHEMA)
     yield session
     session.close()

@@ -38,7 +38,7 @@ Line = Callable[..., Any]
 @pytest.fixture
 async def line() -> AsyncIterator[Line]:
     """Return a function that opens a server's peer connection by a URL, on an empty database."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     lines = []
 
     async def line(
@@ -93,7 +93,7 @@ async def test_who_gets_no_answer_to_what_it_tells_listens_anew(
 async def test_a_read_that_nobody_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelling it instead would take psycopg ten more seconds, to send PostgreSQL the cancellation."""
     monkeypatch.setattr(lines, "ANSWER_S", LINE_S_MAX)
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     proxy = Proxy(CLUSTER.port)
     reader = PostgreSQLReader(url_of(proxy.port), Settings(query_s=QUERY_S), SCHEMA)
     try:

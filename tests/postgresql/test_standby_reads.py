@@ -111,7 +111,7 @@ async def test_reads_go_on_while_the_primary_is_away(live: Live, both: Pair) -> 
 
 
 async def test_a_copy_of_another_database_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     line = ReadConnection(CLUSTER.url, SCHEMA, 1.0, 10)
     other = Standby(CLUSTER.url, line, "nobody", lambda: "2026-01-01 00:00:00.000")
     await other._check()

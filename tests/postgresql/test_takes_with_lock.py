@@ -229,7 +229,7 @@ def step(dice: random.Random, known: int) -> c.Command[Any]:
     return pause.read({"name": dice.choice(("a", "b"))})
 
 
-@pytest.mark.parametrize("seed", range(examples(3, night=300)))
+@pytest.mark.parametrize("seed", range(examples(2, night=300)))
 def test_random_histories_of_jobs_with_locks_are_answered_as_on_sqlite(
     seed: int, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ async def until(bearer: Bearer, code: int) -> None:
 
 async def pair_of(stack: AsyncExitStack) -> list[Live]:
     """Start two servers of one database."""
-    CLUSTER.engine().close()
+    CLUSTER.empty(SCHEMA)
     stack.callback(CLUSTER.do, emptied(SCHEMA))
     servers = []
     for name in ("one", "two"):

@@ -31,7 +31,7 @@ from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER, TABLES
 from tests.postgresql.conftest import Server
 
-HISTORIES = examples(3, night=400)
+HISTORIES = examples(2, night=400)
 ACTS = 14
 BROKEN = 3
 """Acts of each history that are made to fail at everything they do."""

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
@@ -66,8 +65,7 @@ def database() -> TransferDatabase:
 
 def execute(*statements: str) -> None:
     """Execute SQL directly in the schema of these tests."""
-    with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
-        connection.execute(f"SET search_path = {SCHEMA}")
+    with CLUSTER.connection(SCHEMA) as connection:
         for statement in statements:
             connection.execute(statement)
 
@@ -93,8 +91,7 @@ def typed(table: TableDefinition) -> str:
 
 def content_there() -> Content | None:
     """Return the content of the queue on PostgreSQL and its next IDs, or None without a queue."""
-    with psycopg.connect(CLUSTER.url, autocommit=True) as connection:
-        connection.execute(f"SET search_path = {SCHEMA}")
+    with CLUSTER.connection(SCHEMA) as connection:
         if connection.execute("SELECT to_regclass('meta')").fetchone() == (None,):
             return None
         rows = {table.name: connection.execute(table.select()).fetchall() for table in tables()}
