@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import WORKFLOW_KEPT_S
 from tests import model_repeat as times
 from tests.model_data import without
 from tests.model_table import Outcome, Refusal, Row, Table
@@ -265,9 +264,7 @@ class Workflows(Table):
 
     def _do_CreateWorkflow(self, command: c.CreateWorkflow) -> Outcome:
         self._check_alone(command.jobs)
-        graph = Workflow(
-            self.next_job_id, command.name, WORKFLOW_KEPT_S if command.keep is None else command.keep
-        )
+        graph = Workflow(self.next_job_id, command.name, 24 * 3_600 if command.keep is None else command.keep)
         self.next_job_id += 1
         self.graphs[graph.workflowID] = graph
         return Outcome(200, "OK", {"workflowID": graph.workflowID, "jobIDs": self._add(graph, command.jobs)})

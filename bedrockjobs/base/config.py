@@ -40,11 +40,6 @@ us a character."""
 GLOB_STARS_MAX = 20
 """Maximum number of stars in one name pattern: each star is another search in every name."""
 
-GRAM_CHARS = 4
-"""Length of the substrings that index patterns when too many of them share the same beginning and end. Four
-characters are enough: among 5,000 patterns that differ only in the number of a host, they select a
-handful."""
-
 PATTERNS_PER_KEY_MAX = 8
 """Maximum number of patterns under one key of a pattern index: a name that has the key is compared with all
 of them."""
@@ -156,12 +151,6 @@ got a job are evicted first."""
 WORKERS_BYTES_MAX = 48 * 1024 * 1024
 """Maximum memory of all workers in the registry, including the patterns they ask for: 5 kB for each of
 10,000."""
-
-WORKER_BYTES = 1_500
-"""Memory of a worker without its texts, as counted towards WORKERS_BYTES_MAX."""
-
-PATTERN_BYTES = 400
-"""Memory of a worker's pattern in addition to its text, as counted towards WORKERS_BYTES_MAX."""
 
 ASKED_PER_WORKER_MAX = 16
 """Maximum number of different lists of names remembered for one worker; the oldest is dropped."""
@@ -285,20 +274,10 @@ LOOKUPS_PAUSE_S = 1.0
 """Seconds for which the writer reads single jobs itself after the connection for these reads failed: so an
 outage costs one attempt a second."""
 
-LARGE_BYTES = 1024 * 1024
-"""Size from which the allocator maps memory separately and returns it as soon as it is freed: large requests
-and replies would otherwise leave holes that small objects cannot fill."""
-
-PAGE_BYTES = 4_096
-"""SQLite's default page size."""
-
 CHECKPOINT_PAGES_MIN = 1_000
 """Minimum number of pages in the write-ahead log before a commit checkpoints it; usually a commit does so
 when four fifths of ``wal_bytes`` are full. A commit that checkpoints takes ten times as long, so it should be
 rare."""
-
-READS_NICE = 10
-"""Nice value of background reads of the database: commands then wait half as long as at equal priority."""
 
 TURN_S = 0.001
 """Python's thread switch interval, in seconds: its default of 5 ms is as long as several commits."""
@@ -356,24 +335,14 @@ HISTORY_MAX."""
 OUTPUT_TAIL_MAX = 1_000
 """Maximum number of last output lines kept with a run."""
 
-OUTPUT_TAIL_DEFAULT = 10
-"""Default number of last output lines kept with a run, as in Cronken (`max_finalized_output_lines`)."""
-
 OUTPUT_LINES_PER_APPEND_MAX = 1_000
 """Maximum number of lines in one AppendOutput."""
 
 OUTPUT_LINE_CHARS_MAX = 4_096
 """Maximum length of one line of output; the rest is cut."""
 
-OUTPUT_BYTES_DEFAULT = 10 * 1024 * 1024
-"""Default maximum of the output kept of one run, half from its beginning and half from its end; few people
-read more."""
-
 OUTPUT_KEPT_S = 86_400
 """Seconds for which output is kept after its run ended."""
-
-KEYS_KEPT_S = 86_400
-"""Seconds for which an idempotency key is kept."""
 
 KEY_CHARS_MAX = 255
 """Maximum length of an idempotency key or a unique key."""
@@ -407,12 +376,6 @@ kept."""
 STATS_PENDING_MAX = 20_000
 """Maximum number of rows of counters that wait to be written, about 10 MB: the rows of ten minutes in which
 as many names as possible are in use."""
-
-MINUTES_KEPT_S = 86_400
-"""Seconds for which the counters of minutes are kept."""
-
-HOURS_KEPT_S = 90 * 86_400
-"""Seconds for which the counters of hours are kept."""
 
 TICK_ROWS_MAX = 1_000
 """Maximum number of rows of the tick history kept for each schedule."""
@@ -493,10 +456,6 @@ REF_CHARS_MAX = 100
 """Maximum length of a job's ref, its name within its workflow: results are listed by ref, and pages print it
 into boxes."""
 
-WORKFLOW_KEPT_S = 24 * 3_600
-"""Default seconds for which a workflow is kept after its end: a nightly workflow is kept until the next
-night."""
-
 BEFORE_BYTES_MAX = 16 * 1024 * 1024
 """Maximum size of the results that a job of a workflow gets from the jobs before it: as much as four of the
 largest results. Larger data belongs in a file."""
@@ -508,10 +467,6 @@ UNFIT_MAX = 20
 """Maximum number of times that workers may return a job because their code is too old or too new for it; then
 the job fails. With the delays in between it takes about a quarter of an hour, longer than a rolling
 restart."""
-
-UNFIT_DELAY_S_MAX = 60
-"""Maximum seconds for which a job waits after a worker returned it as unfit (see UNFIT_MAX). The first delay
-is one second, and each further one is twice as long."""
 
 JOBS_COUNTED_MAX = 10_000
 """Maximum number of jobs of one state that the page of jobs counts, in some 5 ms. If there are more, the page
@@ -641,10 +596,6 @@ OUTCOME_S_MAX = 600
 """Maximum seconds for which a server tries to find out the outcome of a commit whose reply was lost: a manual
 failover takes minutes."""
 
-TIMELINE_STEP = 1_000_000
-"""Number of IDs skipped after a standby was promoted: more than a primary assigns before it has replicated
-them."""
-
 SESSION_KEPT_S = 86_400
 """Seconds for which the last transaction of a server is recorded: longer than the server may ask for its
 outcome."""
@@ -656,9 +607,6 @@ milliseconds."""
 SCANNED_MAX = 100
 """Maximum number of jobs of a priority level that a take by patterns scans on PostgreSQL before it queries by
 name: a quarter of a millisecond."""
-
-SCANNED_EACH = 10
-"""Number of jobs scanned for each requested job, if that is more than SCANNED_MAX in total."""
 
 TAKEN_AT_ONCE = 8
 """Number of jobs that a take on PostgreSQL locks in addition to its access set, since each further query
@@ -700,10 +648,6 @@ STARTS_S_MAX = 31 * 86_400
 STARTS_PER_S_MAX = 10_000
 """Maximum rate of starts, per second; beyond it, a limit would hold nothing back."""
 
-STARTS_TOGETHER_S = 0.05
-"""Starts that a rate allows within this many seconds of each other may come together, since holding back a
-pattern between two starts takes a few transactions."""
-
 PER_SECOND_MAX = 100_000
 """Maximum limit of jobs created per second: more than a server can create."""
 
@@ -718,9 +662,6 @@ EVENTS_KEPT_S_MIN = 86_400
 
 COUNTED_KEPT_MAX = 50_000
 """Maximum number of stored rows of one kind and pattern that ListRetention counts: in a fifth of a second."""
-
-AUDIT_KEPT_S = 90 * 86_400
-"""Seconds for which the audit is kept: until the end of a quarter can be reviewed."""
 
 INBOX_ROWS_MAX = 100
 """Maximum number of jobs of the inbox that are taken in by one transaction: a commit of milliseconds."""

@@ -16,7 +16,6 @@ from typing import Generic, TypeVar
 from bedrockjobs.base.config import (
     GLOB_CHARS_MAX,
     GLOB_STARS_MAX,
-    GRAM_CHARS,
     LENGTHS_INDEXED_MAX,
     PATTERNS_COMPILED_MAX,
     PATTERNS_PER_KEY_MAX,
@@ -326,7 +325,9 @@ class PatternSet(Generic[T]):
 
     def _rarest_gram(self, parts: list[str]) -> str | None:
         """Return the substring of the fixed parts that fewest patterns have as key; None if all are full."""
-        size = min(max(map(len, parts)), GRAM_CHARS)
+        # Four characters are enough: among 5,000 patterns that differ only in the number of a host, they
+        # select a handful
+        size = min(max(map(len, parts)), 4)
         if size < 2:
             return None
         known = self._grams.get(size, {})

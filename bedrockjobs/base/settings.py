@@ -15,13 +15,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bedrockjobs.base.config import (
-    AUDIT_KEPT_S,
-    DEFAULT_PORT,
-    DURATION_S_MAX,
-    KEYS_KEPT_S,
-    OUTPUT_BYTES_DEFAULT,
-)
+from bedrockjobs.base.config import DEFAULT_PORT, DURATION_S_MAX
 
 Durability = Literal["full", "replicated", "relaxed"]
 Isolation = Literal["units", "serial"]
@@ -351,16 +345,17 @@ class Settings(BaseModel):
         " precedence.",
     )
     keep_keys_s: float = Field(
-        KEYS_KEPT_S, ge=60, le=DURATION_S_MAX, description="Time an idempotency key is kept."
+        86_400, ge=60, le=DURATION_S_MAX, description="Time an idempotency key is kept."
     )
+    # Until the end of a quarter can be reviewed
     keep_audit_s: float = Field(
-        AUDIT_KEPT_S,
+        90 * 86_400,
         ge=60,
         le=DURATION_S_MAX,
         description="Time the audit of operators' and admins' changes is kept.",
     )
     output_bytes: int = Field(
-        OUTPUT_BYTES_DEFAULT,
+        10 * 1024 * 1024,
         ge=64 * 1024,
         description="Output kept of one run: half of it from the beginning and half from the end; the"
         " middle is dropped and counted.",

@@ -35,10 +35,8 @@ from bedrockjobs.base.config import (
     ASKED_PER_WORKER_MAX,
     BATCH_ANSWER_BYTES_MAX,
     LEASE_S_DEFAULT,
-    PATTERN_BYTES,
     WAIT_MS_DEFAULT,
     WAIT_MS_MAX,
-    WORKER_BYTES,
     WORKER_EVENTS_A_MINUTE,
     WORKERS_BYTES_MAX,
     WORKERS_MAX,
@@ -190,7 +188,8 @@ class Worker:
         """Return the memory that it takes now, in bytes as the budget counts them."""
         texts = (self.name, self.host, self.version, *(text for names in self.asked for text in names))
         patterns = len(texts) - 3
-        return WORKER_BYTES + PATTERN_BYTES * patterns + sum(map(getsizeof, texts))
+        # A worker takes 1,500 bytes without its texts, and a pattern 400 in addition to its text
+        return 1_500 + 400 * patterns + sum(map(getsizeof, texts))
 
 
 def running(what: str, names: Iterable[str], count: int) -> str:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from bedrockjobs.base.config import STARTS_TOGETHER_S
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands.limits import rate_of
 from bedrockjobs.job.rows import Job, Options
@@ -93,7 +92,9 @@ def after_clock_change(limit: Limit, paced: float, now: float) -> float:
 def _pace_and_burst(limit: Limit) -> tuple[float, int]:
     rate = rate_of(limit.starts)
     pace = rate.period_s / rate.starts
-    return pace, max(limit.burst or rate.starts, int(STARTS_TOGETHER_S / pace) + 1)
+    # Starts that a rate allows within a twentieth of a second may come together, since holding back a pattern
+    # between two starts takes a few transactions
+    return pace, max(limit.burst or rate.starts, int(0.05 / pace) + 1)
 
 
 def limits_from(text: str) -> tuple[Limit, ...]:

@@ -76,10 +76,6 @@ def _is_http(data: bytearray) -> bool | None:
 
 log = logging.getLogger(__name__)
 
-TLS_BYTE = 0x16
-"""First byte of every TLS connection: the record type of a handshake. No raw or HTTP request starts with
-it."""
-
 NO_TLS = b"\x15\x03\x01\x00\x02\x02\x28"
 """Reply of a server without a certificate to TLS: alert 40, handshake_failure."""
 
@@ -92,10 +88,7 @@ HANDSHAKES_TURN_S = 0.005
 ms."""
 
 FAILURES_LOGGED_MAX = 10
-"""Maximum number of failed handshakes logged per ``FAILURES_EVERY_S``, because port scanners cause many."""
-
-FAILURES_EVERY_S = 60.0
-"""Seconds after which failed handshakes are logged again, with the number of failures that were not."""
+"""Maximum number of failed handshakes logged a minute, because port scanners cause many."""
 
 
 class TLSSniffer:
@@ -166,7 +159,7 @@ class TLSSniffer:
         if now >= self._log_again_at:
             if self._suppressed:
                 log.info("%d more TLS handshakes failed", self._suppressed)
-            self._logged, self._suppressed, self._log_again_at = 0, 0, now + FAILURES_EVERY_S
+            self._logged, self._suppressed, self._log_again_at = 0, 0, now + 60.0
         if self._logged < FAILURES_LOGGED_MAX:
             self._logged += 1
             reason = why(error) if isinstance(error, ssl.SSLError) else str(error)
@@ -313,7 +306,8 @@ class RawConnection(asyncio.Protocol):
             return
         first_line = self._first_line
         if first_line is not None:
-            if data[0] == TLS_BYTE and first_line.empty:
+            # The record type of a handshake begins every TLS connection, and no raw or HTTP request
+            if data[0] == 0x16 and first_line.empty:
                 self._shake_hands(data)
                 return
             is_http = first_line.feed(data)

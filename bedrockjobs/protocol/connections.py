@@ -18,7 +18,6 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.base.config import (
     ADDRESSES_TRACKED_MAX,
     CONNECTION_BYTES_FREE,
-    LARGE_BYTES,
     MEMORY_COUNTED_LEAST_BYTES,
     MEMORY_RESERVE_BYTES,
     TRIM_BYTES,
@@ -158,7 +157,9 @@ def keep_large_apart() -> None:
     """Make glibc, if it is used, allocate large blocks by mmap, so that it can return them to the system."""
     allocator = _allocator()
     if allocator is not None:
-        allocator.mallopt(-3, LARGE_BYTES)  # M_MMAP_THRESHOLD in glibc's malloc.h
+        # From this size on, memory is mapped separately and returned as soon as it is freed: large requests
+        # and replies would otherwise leave holes that small objects cannot fill
+        allocator.mallopt(-3, 1024 * 1024)  # M_MMAP_THRESHOLD in glibc's malloc.h
 
 
 def _return_to_system() -> None:

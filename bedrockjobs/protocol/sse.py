@@ -34,9 +34,6 @@ KEEP_ALIVE_S = 15
 STREAM_ROWS_MAX = 100
 """Maximum number of rows per write, fewer if the rows are long; the next read waits until they are sent."""
 
-COME_BACK_MS = 2_000
-"""Milliseconds until a client reconnects, sent to it as ``retry``."""
-
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _STREAM = "text/event-stream"
 _SERVER = {"Server": "bedrockjobs"}
@@ -149,7 +146,7 @@ async def _open_stream(request: web.Request) -> web.StreamResponse:
     if isinstance(request.protocol, AiohttpProtocol):
         request.protocol.connection.waits()
     await response.prepare(request)
-    await _write(request, response, f"retry: {COME_BACK_MS}\n\n".encode())
+    await _write(request, response, b"retry: 2000\n\n")
     return response
 
 

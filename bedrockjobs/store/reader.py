@@ -294,10 +294,6 @@ SEEKS_WAITING_MAX = 1_000
 """Maximum number of running and waiting index seeks; at well under a millisecond each, less than a second of
 work."""
 
-SLOWED_MAX = 10
-"""Maximum elapsed time of a view, as a multiple of its maximum CPU time ``query_s``. Reads give way to all
-other work: on a busy machine a view of a tenth of a second takes more than a second."""
-
 _VIEWS = {**VIEWS, **METRICS, **QUEUES}
 
 
@@ -356,7 +352,9 @@ class _ReadConnection:
     ) -> tuple[list[str], Page]:
         guarded = self._guarded
         assert guarded is not None
-        guarded.limit(self._seconds, self._seconds * SLOWED_MAX, bytes_max)
+        # Reads give way to all other work: on a busy machine a view of a tenth of a second takes more than a
+        # second, so the elapsed time may be ten times the CPU time
+        guarded.limit(self._seconds, self._seconds * 10, bytes_max)
         try:
             names, rows = await self._rows(sql, parameters, rows_max)
         except (sqlite3.Error, sqlite3.Warning) as error:

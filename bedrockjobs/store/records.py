@@ -17,9 +17,7 @@ from bedrockjobs.base.clock import after_seconds, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
-    HOURS_KEPT_S,
     JOB_ID_MAX,
-    MINUTES_KEPT_S,
     NAMES_RUNS_MAX,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
@@ -794,7 +792,8 @@ class Records:
         """Delete the old counters of the next names; return whether further names follow."""
         after = self._stats_after
         names = [row[0] for row in self._execute(self._sql["names_in_stats"], (after, STATS_NAMES_EXAMINED))]
-        for step, kept_s in ((60, MINUTES_KEPT_S), (3_600, HOURS_KEPT_S)):
+        # The counters of minutes are kept for a day, those of hours for a quarter
+        for step, kept_s in ((60, 86_400), (3_600, 90 * 86_400)):
             before = after_seconds(now, -kept_s)
             rows = [(name, step, before) for name in ("", *names)]
             self._executemany(self._sql["trim_stats"], rows)

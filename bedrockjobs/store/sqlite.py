@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Never
 
 from bedrockjobs.base.clock import Clock, SystemClock
-from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES
+from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN
 from bedrockjobs.base.settings import Durability, Settings
 from bedrockjobs.store import schema
 from bedrockjobs.store.base import AccessPlan, StoreError
@@ -333,4 +333,4 @@ class SQLiteRowReader:
 
 def checkpoint_pages(wal_bytes: int) -> int:
     """Return the length of the log, in pages, at which SQLite checkpoints: below its preallocated length."""
-    return max(CHECKPOINT_PAGES_MIN, wal_bytes * 4 // 5 // PAGE_BYTES)
+    return max(CHECKPOINT_PAGES_MIN, wal_bytes * 4 // 5 // 4_096)  # bytes of a page

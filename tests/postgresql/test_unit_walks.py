@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs import commands as c
-from bedrockjobs.base.config import SCANNED_EACH, SCANNED_MAX
+from bedrockjobs.base.config import SCANNED_MAX
 from bedrockjobs.store.postgresql import takes
 from tests.postgresql.conftest import Server
 
@@ -18,7 +18,7 @@ Servers = Callable[[int], list[Server]]
 @pytest.fixture
 def one(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Server:
     """Return a server that scans past three jobs of a priority level."""
-    assert [takes.scanned_max(limit) for limit in (1, 100)] == [SCANNED_MAX, 100 * SCANNED_EACH]
+    assert [takes.scanned_max(limit) for limit in (1, 100)] == [SCANNED_MAX, 1_000]
     monkeypatch.setattr(takes, "scanned_max", lambda _: 3)
     return servers(1)[0]
 

@@ -92,7 +92,7 @@ class Site:
         assert response.status == 200, await response.text()
         assert response.content_type == "text/event-stream"
         found = Stream(response)
-        assert await found.block() == {"retry": str(sse.COME_BACK_MS)}
+        assert await found.block() == {"retry": "2000"}
         return found
 
     def run(self, run_id: int = 5, status: str = "running") -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bedrockjobs.base.config import AUDIT_KEPT_S
 from bedrockjobs.engine.row_access import DETAIL_CHARS_MAX
 from bedrockjobs.store.records import CLEANED_MAX
 from tests.conftest import Live
 from tests.runs.bearer import Bearer, admin_of
 from tests.runs.conftest import Open
+
+AUDIT_KEPT_S = 90 * 86_400
 
 
 async def entries(root: Bearer, **asked: Any) -> list[dict[str, Any]]:

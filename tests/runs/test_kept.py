@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bedrockjobs.base.config import (
-    EVENTS_KEPT_MAX,
-    HISTORY_DEFAULT,
-    KEYS_KEPT_S,
-    MINUTES_KEPT_S,
-    OUTPUT_KEPT_S,
-    RUNS_KEPT_MAX,
-)
+from bedrockjobs.base.config import EVENTS_KEPT_MAX, HISTORY_DEFAULT, OUTPUT_KEPT_S, RUNS_KEPT_MAX
 from bedrockjobs.store.records import CLEANED_MAX, COUNTED_MAX
 from tests.runs.rig import Site
+
+KEYS_KEPT_S = 86_400
 
 
 async def runs_of(site: Site, name: str, good: int, bad: int = 0, **options: object) -> None:
@@ -193,7 +188,7 @@ async def test_old_minutes_go(site: Site) -> None:
     await site.create("a")
     await site.later(60)
     await site.create("a")
-    await clean(site, MINUTES_KEPT_S - 120)
+    await clean(site, 86_400 - 120)
     assert len(await site.select("SELECT * FROM stats WHERE step = 60")) >= 1
     before = (await site.select("SELECT min(at) AS first FROM stats WHERE step = 60"))[0]["first"]
     await clean(site, 200)

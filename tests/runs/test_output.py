@@ -12,7 +12,6 @@ from bedrockjobs.base.config import (
     OUTPUT_KEPT_S,
     OUTPUT_LINE_CHARS_MAX,
     OUTPUT_LINES_PER_APPEND_MAX,
-    OUTPUT_TAIL_DEFAULT,
 )
 from tests.protocol.talk import Talk
 from tests.runs.rig import LONG_MS, Site
@@ -184,7 +183,7 @@ async def test_the_run_keeps_its_last_lines(site: Site, run: dict[str, Any]) -> 
     await append(site, 1, *(f"line {number}" for number in range(1, 26)))
     await site.finish(run)
     kept = (await site.run(1))["output"]
-    assert kept == [f"line {number}" for number in range(26 - OUTPUT_TAIL_DEFAULT, 26)]
+    assert kept == [f"line {number}" for number in range(16, 26)]
     (row,) = await site.select("SELECT output || '' AS text FROM runs")
     assert json.loads(row["text"]) == kept
 

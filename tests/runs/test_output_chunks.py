@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import LIST_MAX, OUTPUT_BYTES_DEFAULT
+from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.store.chunks import (
     OUTPUT_CHUNK_BYTES,
@@ -130,7 +130,7 @@ async def test_of_much_output_the_beginning_and_the_end_are_kept(open_site: Open
 
 
 def test_the_limit_by_default() -> None:
-    assert Settings().output_bytes == OUTPUT_BYTES_DEFAULT == 10 * 1024 * 1024
+    assert Settings().output_bytes == 10 * 1024 * 1024
 
 
 async def test_the_character_0_is_replaced(site: Site, run: dict[str, Any]) -> None:

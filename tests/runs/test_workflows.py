@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from bedrockjobs.base.config import (
-    LOST_RUNS_MAX,
-    REF_CHARS_MAX,
-    WORKFLOW_EDGES_MAX,
-    WORKFLOW_JOBS_MAX,
-    WORKFLOW_KEPT_S,
-)
+from bedrockjobs.base.config import LOST_RUNS_MAX, REF_CHARS_MAX, WORKFLOW_EDGES_MAX, WORKFLOW_JOBS_MAX
 from bedrockjobs.commands import WorkflowJob
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.commands.workflows import NOT_IN_WORKFLOWS
@@ -528,7 +522,7 @@ async def test_a_repeated_request_finds_the_first_workflow(site: Site) -> None:
     assert len((await site.ok("ListWorkflows"))["workflows"]) == 1
 
 
-@pytest.mark.parametrize(("keep", "seconds"), [(None, WORKFLOW_KEPT_S), ("10m", 600)])
+@pytest.mark.parametrize(("keep", "seconds"), [(None, 24 * 3_600), ("10m", 600)])
 async def test_an_ended_workflow_is_kept_for_a_while(site: Site, keep: str | None, seconds: int) -> None:
     jobs = [{**A, "onFailure": "ignore"}, {**B, "after": ["a"]}, {"ref": "c", "name": "c"}]
     workflow = await made(site, jobs, **({"keep": keep} if keep else {}))

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, PAGE_BYTES, QUICK_COMMIT_S, QUICK_COMMITS
+from bedrockjobs.base.config import CHECKPOINT_PAGES_MIN, QUICK_COMMIT_S, QUICK_COMMITS
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.committer import CommitExecutor
 from bedrockjobs.store.files import FILLED_AT_ONCE, fill
 from bedrockjobs.store.sqlite import SQLiteEngine, checkpoint_pages
+
+PAGE_BYTES = 4_096
 
 
 class Disk:

@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bedrockjobs.base.config import (
-    GRAM_CHARS,
-    LENGTHS_INDEXED_MAX,
-    PATTERNS_COMPILED_MAX,
-    PATTERNS_PER_KEY_MAX,
-)
+from bedrockjobs.base.config import LENGTHS_INDEXED_MAX, PATTERNS_COMPILED_MAX, PATTERNS_PER_KEY_MAX
 from bedrockjobs.base.glob import PatternSet, _matcher, glob, is_plain
 from tests.effort import examples
 
@@ -138,7 +133,7 @@ def test_a_name_is_compared_with_few_of_many_patterns(form: str) -> None:
         name = patterns[number].replace("[ab]", "a").replace("*", "some")
         assert number in many.matching(name)
     assert compared / 100 < 60, "of 5,000"
-    assert all(len(gram) <= GRAM_CHARS for grams in many._grams.values() for gram in grams)
+    assert all(len(gram) <= 4 for grams in many._grams.values() for gram in grams)
     for number, pattern in enumerate(patterns):
         many.discard(pattern, number)
     assert len(many) == many.unindexed == 0

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bedrockjobs.base.config import CONNECTION_BYTES_FREE, LARGE_BYTES, TRIM_BYTES
+from bedrockjobs.base.config import CONNECTION_BYTES_FREE, TRIM_BYTES
 from bedrockjobs.protocol.connections import MemoryBudget
 
 MIB = 1024 * 1024
@@ -81,7 +81,7 @@ def held() -> int:
 memory.keep_large_apart()
 b"x" * (30 * {MIB})  # freed: without what is tested, glibc takes pieces as large from its heap now
 before = held()
-many = [(b"x" * {LARGE_BYTES}, b"x" * 100_000) for _ in range(100)]
+many = [(b"x" * {(1024 * 1024)}, b"x" * 100_000) for _ in range(100)]
 small = [each for _, each in many]
 del many
 print(held() - before)

@@ -14,10 +14,12 @@ from statistics import median
 import pytest
 
 from bedrockjobs.base.clock import SystemClock
-from bedrockjobs.base.config import QUICK_COMMIT_S, READS_NICE, TURN_S
+from bedrockjobs.base.config import QUICK_COMMIT_S, TURN_S
 from bedrockjobs.base.priority import REST_S, STEPS_BETWEEN_RESTS, give_way, rest
 from bedrockjobs.store.sandbox import SandboxedConnection
 from tests.cli.live_server import start, stop
+
+READS_NICE = 10
 
 
 def nice() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.clock import ManualClock
-from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERN_BYTES, PATTERNS_PER_KEY_MAX, WORKER_BYTES
+from bedrockjobs.base.config import ASKED_PER_WORKER_MAX, PATTERNS_PER_KEY_MAX
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands import Heartbeat
 from bedrockjobs.engine import workers
@@ -26,6 +26,8 @@ from bedrockjobs.job.eligibility import RequestedNames
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store.base import PeerState, WorkerRow
 from tests.effort import crossed
+
+PATTERN_BYTES = 400
 
 FEW = 10
 KINDS = [WorkerRegistry, SharedWorkers]
@@ -321,7 +323,7 @@ def test_a_worker_counts_more_for_each_pattern_of_which_few_lists_are_remembered
     found, tell = registry()
     tell(asked("w", "", "a*"))
     one = found.workers["w"].measured()
-    assert one > WORKER_BYTES + PATTERN_BYTES
+    assert one > 1_500 + PATTERN_BYTES
     for number in range(2 * ASKED_PER_WORKER_MAX):
         tell(asked("w", "", f"{number}*", wait_s=number))
     worker = found.workers["w"]

@@ -7,7 +7,7 @@ from typing import Literal
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import after_seconds
-from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, UNFIT_DELAY_S_MAX, UNFIT_MAX
+from bedrockjobs.base.config import DATA_CHARS_PER_COMMAND_MAX, UNFIT_MAX
 from bedrockjobs.base.errors import CommandError, MockMismatch, NotFound, WrongState, shortened
 from bedrockjobs.base.jsontext import quoted
 from bedrockjobs.base.wire import stamped
@@ -216,7 +216,8 @@ def _requeue(context: Context, job: Job, changed: Job, command: RetryJob) -> Non
     )
     back = _as_before_the_take(changed, job)
     if unfit is not None:
-        delay_s = min(2.0 ** (times - 1), UNFIT_DELAY_S_MAX)
+        # The first delay is one second, and each further one is twice as long
+        delay_s = min(2.0 ** (times - 1), 60)
         tick = ticks.tick_of(back) if ticks.is_schedule(back) else back.memory.tick
         back = back.noting(unfit=times, tick=tick, error=unfit)
         back = back._replace(next_run=after_seconds(context.now_ms, delay_s))

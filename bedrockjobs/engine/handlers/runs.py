@@ -12,7 +12,6 @@ from bedrockjobs.base.config import (
     HISTORY_DEFAULT,
     JOB_ID_MAX,
     LEASE_S_DEFAULT,
-    OUTPUT_TAIL_DEFAULT,
     RUN_BYTES_DELETED_AT_ONCE,
     RUNS_DELETED_AT_ONCE_MAX,
     SLICE,
@@ -123,7 +122,7 @@ def close(
         error=without_zeros(shortened(error)),
         exit_code=exit_code,
         result=result,
-        output=records.last_lines(run.run_id, value_or(options.output_lines, OUTPUT_TAIL_DEFAULT)),
+        output=records.last_lines(run.run_id, value_or(options.output_lines, 10)),  # as Cronken
         kept=kept,
         created=job.created if kept else "",
     )

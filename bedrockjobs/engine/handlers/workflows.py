@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import after_seconds
-from bedrockjobs.base.config import WORKFLOW_EDGES_MAX, WORKFLOW_JOBS_MAX, WORKFLOW_KEPT_S
+from bedrockjobs.base.config import WORKFLOW_EDGES_MAX, WORKFLOW_JOBS_MAX
 from bedrockjobs.base.errors import BadArguments, CommandError, NotFound, WrongState
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.commands import AddToWorkflow, CancelWorkflow, CreateWorkflow, RetryWorkflow, WorkflowJob
@@ -41,12 +41,13 @@ def create_workflow(context: Context, command: CreateWorkflow) -> Answer:
             return _known(context, command, known)
     _check_alone(context, command.jobs)
     places = _check_graph(command.jobs, {})
+    # A nightly workflow is kept until the next night
     workflow = WorkflowRow(
         context.unit.new_job_id(),
         command.name,
         WORKFLOW_RUNS,
         context.now_ms,
-        keep=int(max(records.keep_finished_s, WORKFLOW_KEPT_S)) if command.keep is None else command.keep,
+        keep=int(max(records.keep_finished_s, 24 * 3_600)) if command.keep is None else command.keep,
         open=len(command.jobs),
         by=context.by or command.by,
     )

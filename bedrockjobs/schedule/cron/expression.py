@@ -86,9 +86,6 @@ YEAR = CronField("year", YEAR_MIN, YEAR_MAX)
 ALL = (SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEK_DAY, YEAR)
 """All fields, in the order of an expression of seven fields."""
 
-STEP_MAX = 999_999_999
-"""Maximum step that is parsed: far beyond every field, and quick to convert."""
-
 _SUNDAY_AGAIN = 7
 _OPEN = "?"
 """Leaves a day field unrestricted, as ``*`` does; Quartz and gorhill have this form."""
@@ -193,8 +190,8 @@ def _spread(field: CronField, term: str) -> range:
 
 def _step(field: CronField, text: str, term: str) -> int:
     """Parse a step; a step larger than the range leaves only the first value, as in most other crons."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not 1 <= int(text) <= STEP_MAX:
-        raise field.bad(term, f"a step in 1-{STEP_MAX}")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not int(text):
+        raise field.bad(term, "a step in 1-999999999")
     return int(text)
 
 

@@ -16,10 +16,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 # Errors that name the field, the value and what was expected, for both dialects.
 
 
-VALUE_SHOWN_MAX = 100
-"""Maximum characters of an invalid value that a message repeats."""
-
-
 class BadSchedule(ValueError):
     """A schedule cannot be parsed, or can never fire."""
 
@@ -29,7 +25,7 @@ class BadSchedule(ValueError):
         self.value = value
         self.expected = expected
         self.range = range
-        shown = value if len(value) <= VALUE_SHOWN_MAX else value[:VALUE_SHOWN_MAX] + "…"
+        shown = value if len(value) <= 100 else value[:100] + "…"
         within = f" (range {range})" if range and range not in expected else ""
         super().__init__(f"{field} {shown!r}: expected {expected}{within}")
 

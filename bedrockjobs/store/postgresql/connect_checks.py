@@ -12,7 +12,6 @@ from functools import partial
 from os import EX_CONFIG, EX_UNAVAILABLE
 from typing import NamedTuple
 
-from bedrockjobs.base.config import TIMELINE_STEP
 from bedrockjobs.store.base import StoreAway, StoreError, StoreFull
 from bedrockjobs.store.postgresql.session import (
     BEGIN,
@@ -139,7 +138,8 @@ def _record_timeline(session: DatabaseSession, place: Timeline) -> None:
         noted: list[Statement] = [(SQL["note_place"], (str(place.system), place.timeline))]
         if known[1]:  # not the first start on this database
             log.warning("the database changed to %s from timeline %s", place, known[1])
-            noted += [(SQL[name], (TIMELINE_STEP,)) for name in ("raise_numbers", "raise_far")]
+            # Skip more IDs than a primary assigns before it has replicated them
+            noted += [(SQL[name], (1_000_000,)) for name in ("raise_numbers", "raise_far")]
             noted.append((SQL["renew_leases"], (None,)))
         statements[:0] = noted
     session.commit(statements)

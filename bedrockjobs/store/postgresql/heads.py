@@ -136,10 +136,6 @@ READY_AT_ONCE = 8
 """Maximum number of postponed takes that continue in one unit when their scans are complete, since each
 queries some names."""
 
-TRIES_MAX = 10
-"""Maximum number of times that the limit of a scan is doubled: up to a million rows, if other servers have
-locked all jobs that come first."""
-
 ASIDE_AT_ONCE = 250
 """Maximum number of heads of paused names that one take sets aside or returns: 1 to 4 ms of the event
 loop."""
@@ -147,10 +143,6 @@ loop."""
 BLOCK_HEADS = 500
 """Number of heads in a new block. An insert moves all later heads of the block, so a block with twice as many
 heads is split."""
-
-SETTLED_S = 2
-"""Seconds by which the position of a wide pattern stays behind the clock, since open units may still add jobs
-with an earlier nextRun."""
 
 Head = tuple[int, str, int, str]
 """Negated priority, nextRun, jobID and name of the first job of a name and priority. Heads sort in the order
@@ -675,7 +667,8 @@ class HeadIndex:
             room, end = self._scan_priority(heads, down, wanted, seen, new, read, room)
             if end is not None:
                 if not new:
-                    heads.tries = min(heads.tries + 1, TRIES_MAX) if heads.places == before else 0
+                    # Up to a million rows, if other servers have locked all jobs that come first
+                    heads.tries = min(heads.tries + 1, 10) if heads.places == before else 0
                     raise StillSearching
                 return sorted(head for head in found.union(new.values()) if head[:3] <= end), end
         heads.tries = 0
@@ -726,7 +719,8 @@ class HeadIndex:
 
     def _pass(self, heads: MatchingHeads, down: int, place: tuple[str, int], now: str) -> None:
         """Record that up to a position only the kept heads of a priority match."""
-        place = min(place, (after_seconds(now, -SETTLED_S), 0))
+        # Open units may still add jobs with an earlier nextRun
+        place = min(place, (after_seconds(now, -2), 0))
         if place > heads.places.get(down, ("", 0)):
             self._places.setdefault(heads, dict(heads.places))
             heads.places[down] = place

@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from bedrockjobs.base.clock import Clock, ManualClock, after_seconds, timestamp_ms
-from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_EACH, SCANNED_MAX, TAKEN_AT_ONCE
+from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_MAX, TAKEN_AT_ONCE
 from bedrockjobs.base.glob import anchored_regex
 from bedrockjobs.job.limits import Limit, slots_of
 from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Job, Lane, PauseRow, found_in, parse_lane
@@ -158,7 +158,7 @@ class CandidateQuery(NamedTuple):
 
 def scanned_max(limit: int) -> int:
     """Return the maximum number of jobs of a priority to examine in order to find ``limit`` jobs."""
-    return max(SCANNED_MAX, SCANNED_EACH * limit)
+    return max(SCANNED_MAX, 10 * limit)
 
 
 def key_of(sort: QueryShape, names: Names) -> HeadKey:
@@ -390,10 +390,6 @@ class CachedBounds:
 # follows from the numbers requested. Nothing is sent to the database here.
 
 
-_BEHIND = -4
-"""Negative index in a row at which the columns after the job's own begin: priority, nextRun, jobID, name."""
-
-
 class SpeculativePrefetch(NamedTuple):
     """The prefetch statement for one query."""
 
@@ -472,7 +468,8 @@ def behind_heads(
 
 
 def _order(row: Row) -> Order:
-    priority, next_run, job_id = row[_BEHIND:-1]
+    # The columns after the job's own: priority, nextRun, jobID, name
+    priority, next_run, job_id = row[-4:-1]
     return -priority, next_run, job_id
 
 

@@ -127,10 +127,8 @@ def _push(classes: _Classes, job: Job) -> None:
 
 
 _WIDTH = len(Job._fields)
-_PARENTAL = _WIDTH + 1
-"""Index in a row, after the checksum, of whether the job ever had a child."""
-_CLAIMED = _PARENTAL + 1
-"""Index in a row of whether the query marked the job as taken."""
+"""Index in a row of the checksum. Behind it are whether the job ever had a child, and whether the query
+marked it as taken."""
 _PLAIN = Job("", 0, "", "", "")
 _PLAIN_BEFORE, _PLAIN_BEHIND = _PLAIN[5:7], _PLAIN[8:]
 """Default values of the columns before and after ``data``. ``insert_plain_jobs`` inserts only jobs that have
@@ -188,13 +186,13 @@ class UnitRows:
                 job = job_from(row)
                 self.chars_read += len(job.data)
                 self.now[job_id] = self._stored[job_id] = job
-                if row[_PARENTAL]:
+                if row[_WIDTH + 1]:
                     self.parental.add(job_id)
                 self.candidates.offer(job)
             known = self.now[job_id]
             if known is not None:
                 jobs.append(known)
-                if claimed and row[_CLAIMED]:
+                if claimed and row[_WIDTH + 2]:
                     taken = type(known)._make(after_take(known, claimed, 0))
                     self._stored[job_id] = self._ahead[job_id] = taken
         return jobs
