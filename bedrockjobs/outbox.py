@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from uuid import uuid4
 
 from bedrockjobs.base.clock import SystemClock, after_seconds, timestamp_ms
-from bedrockjobs.base.config import OUTBOX_AGAIN_S, OUTBOX_AGAIN_S_MAX, OUTBOX_LOOK_S
+from bedrockjobs.base.config import OUTBOX_AGAIN_S, OUTBOX_AGAIN_S_MAX
 from bedrockjobs.base.errors import (
     BedrockjobsError,
     CommandError,
@@ -129,7 +129,7 @@ class OutboxRelay:
                         done = self.carry(table)
                         pause_s = OUTBOX_AGAIN_S
                         if not done.sent + done.aside:
-                            self._ends.wait(OUTBOX_LOOK_S)
+                            self._ends.wait(1.0)
                 finally:
                     connection.close()
             except InvalidArgument:

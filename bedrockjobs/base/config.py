@@ -207,9 +207,6 @@ plain text."""
 SET_ROWS = 32
 """Number of rows written by one statement; with more rows the cost per row would not be lower."""
 
-ROWS_AHEAD = 16
-"""Number of rows read by one statement if the next job to be taken is not in the row cache."""
-
 HEADS_READ_MAX = 64
 """Maximum number of next jobs of a name that one statement finds. The first statement finds one job, and each
 further statement twice as many as the one before."""
@@ -269,10 +266,6 @@ BATCH_ANSWER_BYTES_MAX = 1024 * 1024
 """Size of the replies of one transaction after which its remaining commands go into the next transaction, as
 with a thousand reads of large jobs. Each megabyte of replies occupies the event loop for up to ten
 milliseconds, most of them to allocate memory."""
-
-LOOKUPS_PAUSE_S = 1.0
-"""Seconds for which the writer reads single jobs itself after the connection for these reads failed: so an
-outage costs one attempt a second."""
 
 CHECKPOINT_PAGES_MIN = 1_000
 """Minimum number of pages in the write-ahead log before a commit checkpoints it; usually a commit does so
@@ -428,14 +421,6 @@ or a rebooted host is back, and people who follow events have had time to act.""
 
 REDECLARE_S = 60
 """Seconds after which a worker declares its schedules again, so that a missing schedule is restored."""
-
-REDECLARE_S_MAX = 600
-"""Maximum seconds after which a worker declares its schedules again. The interval grows from REDECLARE_S by a
-second with each live worker, so that many workers together send about one declaration a second."""
-
-DECLARERS_SETTLE_S = 60
-"""Seconds after its start during which a server counts all known workers as alive: longer than their lease,
-so that each has sent a heartbeat by then."""
 
 DECLARERS_KEPT_MAX = 20
 """Maximum number of live workers recorded for each version of a module: one worker is enough, the others are
@@ -596,10 +581,6 @@ OUTCOME_S_MAX = 600
 """Maximum seconds for which a server tries to find out the outcome of a commit whose reply was lost: a manual
 failover takes minutes."""
 
-SESSION_KEPT_S = 86_400
-"""Seconds for which the last transaction of a server is recorded: longer than the server may ask for its
-outcome."""
-
 LOCK_WAIT_S_MAX = 2
 """Maximum seconds for which a transaction on PostgreSQL waits for locked rows: transactions take
 milliseconds."""
@@ -673,9 +654,6 @@ as much as two jobs may have."""
 INBOX_AGAIN_S_MIN, INBOX_AGAIN_S_MAX = 1.0, 60.0
 """Minimum and maximum seconds until a job of the inbox that a limit refused is tried again. Between these
 bounds it is as long as the job has waited."""
-
-OUTBOX_LOOK_S = 1.0
-"""Seconds after which a relay reads an empty outbox again."""
 
 OUTBOX_AGAIN_S = 1.0
 """Seconds before a row of an outbox is sent a second time; doubled with each further attempt."""

@@ -69,9 +69,6 @@ def _text(data: bytes) -> str:
 # is still open.
 
 
-KEY_BYTES = 32
-"""Number of random bytes of a database's key: as many as the HMAC has."""
-
 RUN_PREFIX = "bjr_"
 """Prefix of run tokens, unlike ``bj_`` of other tokens."""
 
@@ -101,7 +98,7 @@ class RunOfToken(NamedTuple):
 
 def new_key() -> str:
     """Return a new random key, as text for the database."""
-    return secrets.token_hex(KEY_BYTES)
+    return secrets.token_hex(32)  # as many bytes as the HMAC has
 
 
 def run_token_of(key: str, run: RunOfToken) -> str:

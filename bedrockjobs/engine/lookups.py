@@ -15,7 +15,7 @@ from functools import partial
 
 from bedrockjobs.base.background import Step, WorkSteps
 from bedrockjobs.base.clock import Clock
-from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX, LOOKUPS_PAUSE_S
+from bedrockjobs.base.config import BATCH_ANSWER_BYTES_MAX
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.engine.handlers.context import Answer, Context, plan_of
 from bedrockjobs.engine.row_access import perform_for
@@ -103,7 +103,7 @@ class Lookups:
             self._rows.end()
             self._told = False
         except Exception as error:
-            self._again_at = self._clock.monotonic() + LOOKUPS_PAUSE_S
+            self._again_at = self._clock.monotonic() + 1.0  # so an outage costs one attempt a second
             if not self._told:
                 log.warning("reads of single jobs wait for the writer: %s", error)
             self._told = True

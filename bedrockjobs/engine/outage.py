@@ -17,10 +17,6 @@ from bedrockjobs.engine.submission import Submission
 from bedrockjobs.job.eligibility import RELEASE, hold_text
 from bedrockjobs.store.base import Engine, StoreBroken, StoreError
 
-TROUBLE_S = 10.0
-"""Seconds for which a failed transaction counts as trouble, unless a write succeeds earlier. A server without
-further writes is thus ready again after this time."""
-
 
 def _text_of(error: Exception) -> str:
     return f"{getattr(error, 'reason', 'failure').lower()}: {error}"
@@ -60,7 +56,8 @@ class Health:
     def failed(self, error: Exception) -> None:
         """Record that a transaction failed; permanently if the server must stop."""
         self._problem = _text_of(error)
-        self._until = self._clock.monotonic() + TROUBLE_S
+        # Trouble ends with the next write; a server without further writes is ready again after ten seconds
+        self._until = self._clock.monotonic() + 10.0
         if isinstance(error, StoreBroken):
             self._until = float("inf")
 

@@ -17,12 +17,6 @@ from bedrockjobs.store.records import Records
 
 log = logging.getLogger(__name__)
 
-ROOM_S = 5.0
-"""Seconds for which a count is valid, as retried jobs are queued without asking the limiter."""
-
-EVENT_EVERY_S = 60.0
-"""Minimum number of seconds between two events about the same limit."""
-
 
 @dataclass(slots=True)
 class RateLimit:
@@ -85,7 +79,8 @@ class RateLimiter:
     def _has_room(self, gate: RateLimit, records: Records, now: float) -> bool:
         if now < gate.full_until:
             return False
-        if gate.room <= 0 or now - gate.counted_at >= ROOM_S:
+        # A count is valid for five seconds, as retried jobs are queued without asking the limiter
+        if gate.room <= 0 or now - gate.counted_at >= 5.0:
             most = gate.limit.queued
             gate.room = most - records.count_queued(gate.limit.pattern, most)
             if self._shared:
@@ -109,7 +104,7 @@ class RateLimiter:
         """Return patterns whose limit was reached and the event text, at most once a minute each."""
         found = []
         for pattern, gate in self._gates.items():
-            if gate.unreported and self._clock.monotonic() - gate.reported_at >= EVENT_EVERY_S:
+            if gate.unreported and self._clock.monotonic() - gate.reported_at >= 60.0:
                 jobs = "1 job was" if gate.unreported == 1 else f"{gate.unreported:,} jobs were"
                 found.append((pattern, f"{jobs} refused: {_limit_text(gate.limit)}"))
                 gate.reported_at, gate.unreported = self._clock.monotonic(), 0

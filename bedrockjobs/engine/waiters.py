@@ -467,18 +467,6 @@ class Waiting:
 # names, so the poll is cheap regardless of the number of waiters.
 
 
-POLL_NAMES_AT_ONCE = 500
-"""Maximum number of names in one poll. There are two polls a second, so that 2,000 names take two seconds.
-PostgreSQL needs 1.5 ms for 500 names without jobs, and 15 ms if all have jobs due later."""
-
-PATTERNS_AT_ONCE = 16
-"""Maximum number of groups with patterns that are tried in one poll: each costs one or two round trips."""
-
-LATELY_S = 5
-"""Seconds for which the poll looks back for due jobs of any name, so that patterns find them too: as long as
-a transaction may take to commit (``unit_s_max``)."""
-
-
 def poll(context: Context, waiting: Waiting) -> None:
     """Mark groups for which a job may be due.
 
@@ -487,8 +475,12 @@ def poll(context: Context, waiting: Waiting) -> None:
     """
     if not waiting.count:
         return
-    names = waiting.names_in_turn(POLL_NAMES_AT_ONCE)
-    lately = after_seconds(context.now_ms, -LATELY_S)
+    # There are two polls a second, so that 2,000 names take two seconds. PostgreSQL needs 1.5 ms for 500
+    # names without jobs, and 15 ms if all have jobs due later.
+    names = waiting.names_in_turn(500)
+    # Patterns find jobs of any name that became due in the time that a transaction may take to commit
+    # (``unit_s_max``)
+    lately = after_seconds(context.now_ms, -5)
     for name in cast(SharedUnit, context.unit).due_names(names, context.now_ms, lately):
         waiting.note_name_due(name, "")
-    waiting.note_some_due(PATTERNS_AT_ONCE)
+    waiting.note_some_due(16)  # groups, each of which costs one or two round trips

@@ -799,9 +799,6 @@ WORKERS_PER_EXCHANGE_MAX = 1_000
 """Maximum number of workers reported to other servers in one exchange: more than send a heartbeat in one
 second."""
 
-SILENT_S = 3.0
-"""Seconds without a sign of life after which a server is shown as silent: three exchanges."""
-
 
 class SharedWorkers(WorkerRegistry):
     """The workers and open runs of all servers; used on the event loop only."""
@@ -982,8 +979,9 @@ class SharedWorkers(WorkerRegistry):
     def servers_alive(self) -> list[ServerRow]:
         """Return the live servers by name, each as of its last exchange."""
         newest = max((server.pulse for server in self.servers), default="")
+        # A server is silent if three exchanges are missing
         return [
-            server._replace(state="silent") if after_seconds(server.pulse, SILENT_S) < newest else server
+            server._replace(state="silent") if after_seconds(server.pulse, 3.0) < newest else server
             for server in self.servers
         ]
 

@@ -31,10 +31,6 @@ ACCEPTED_AT_ONCE_MAX = 1_000
 limit, a flood could arrive faster than a busy machine accepts it; the kernel's queue would overflow, and new
 clients would only retry after seconds."""
 
-BEGUN_AT_ONCE_MAX = 20
-"""Maximum number of accepted connections that start to be served in one iteration of the event loop: with
-their first requests they take 5 to 10 ms."""
-
 ARRIVALS_MAX = 1_000
 """Maximum number of accepted connections that wait to be served. One more connection closes the newest one of
 the network that has the most."""
@@ -219,8 +215,11 @@ class Listener:
                 self._begins = True
                 loop.call_soon(self._begin_some)
 
-    def _begin_some(self, most: int = BEGUN_AT_ONCE_MAX) -> None:
-        """Serve the next accepted connections, at most ``most``; later iterations serve the others."""
+    def _begin_some(self, most: int = 20) -> None:
+        """Serve the next accepted connections, at most ``most``; later iterations serve the others.
+
+        With their first requests, twenty connections take 5 to 10 ms.
+        """
         loop = asyncio.get_running_loop()
         for accepted in self._arrivals.some(most):
             begun = loop.create_task(self._create_transport(accepted))

@@ -23,7 +23,6 @@ from bedrockjobs.base.config import (
     NAME_CHARS_MAX,
     NAMES_CACHED_MAX,
     PRIORITIES,
-    ROWS_AHEAD,
     SEARCHED_AT_ONCE,
     SEARCHED_BETWEEN,
 )
@@ -302,7 +301,7 @@ class NextJobs:
     def upcoming(self, name: str | None) -> list[int]:
         """Return the jobIDs whose rows to read ahead for a name, or for all names (None)."""
         line = self._lines[name]
-        return [head[2] for head in line.heads[:ROWS_AHEAD]] if line.ahead else []
+        return [head[2] for head in line.heads[:16]] if line.ahead else []
 
     def stop_reading_ahead(self, name: str | None) -> None:
         """From now on, read the rows of a name, or of all names, one by one."""

@@ -34,9 +34,6 @@ from bedrockjobs.store.transfer import moved_refusal, moved_to
 
 log = logging.getLogger(__name__)
 
-WIPE_AGAIN_S = 1.0
-"""Seconds after which truncating the log is tried again if a reader blocked it: most reads are shorter."""
-
 
 class SQLiteEngine:
     """One database, open for writing."""
@@ -185,7 +182,7 @@ class SQLiteEngine:
         except sqlite3.Error:
             busy = 1
         if busy:
-            self._wipe_at = now + WIPE_AGAIN_S
+            self._wipe_at = now + 1.0  # a reader blocked it; most reads are shorter
         else:
             self.unit.wipes_log, self._wipe_at = False, 0.0
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from sqlalchemy.orm import Session
 
 from bedrockjobs import InvalidCommand, ServerUnreachable, Unavailable
-from bedrockjobs.base.config import OUTBOX_AGAIN_S, OUTBOX_AGAIN_S_MAX, OUTBOX_LOOK_S
+from bedrockjobs.base.config import OUTBOX_AGAIN_S, OUTBOX_AGAIN_S_MAX
 from bedrockjobs.base.errors import BadArguments, CommandError, InvalidArgument, Unauthenticated
 from bedrockjobs.cli import main
 from bedrockjobs.cli.session import Session as ProgramSession
@@ -186,7 +186,6 @@ def test_what_passes_is_tried_again_with_a_growing_pause(
 def test_a_thread_of_the_application_carries_more_than_one_reading(
     shop: sqlite3.Connection, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert OUTBOX_LOOK_S > 0
     for number in range(ROWS_MAX + 1):
         Outbox(shop).enqueue(CreateJob(name=f"n{number}"))
     shop.commit()

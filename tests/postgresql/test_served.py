@@ -11,7 +11,6 @@ import pytest
 
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.databases import EXIT_UNAVAILABLE, StartError
-from bedrockjobs.engine.workers import SILENT_S
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA
@@ -114,7 +113,7 @@ async def test_each_server_tells_of_all_on_its_pages_and_in_its_metrics(start: S
     assert b.server.where() in workers.replace("<wbr>", "")
     first, *others = presence.servers
     presence.servers = [first._replace(pulse="2026-01-01 00:00:00.000"), *others]
-    assert shown()["a"] == (0, "silent"), f"it was not heard of for {SILENT_S:g} s"
+    assert shown()["a"] == (0, "silent"), "it was not heard of for 3 s"
 
 
 async def page(live: Live, path: str) -> str:

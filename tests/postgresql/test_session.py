@@ -17,7 +17,6 @@ from bedrockjobs.base.config import (
     OUTCOME_S_MAX,
     PG_ANSWER_S_MAX,
     PG_CONNECT_S_MAX,
-    SESSION_KEPT_S,
     TAKEN_AT_ONCE,
 )
 from bedrockjobs.base.settings import Settings
@@ -38,6 +37,8 @@ from bedrockjobs.store.postgresql.session import DatabaseSession, OutcomeUnknown
 from bedrockjobs.store.schema import SchemaError
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
 from tests.postgresql.conftest import Server
+
+SESSION_KEPT_S = 86_400
 
 Servers = Callable[[int], list[Server]]
 

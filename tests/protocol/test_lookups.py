@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.background import can_pause, yield_to_loop
-from bedrockjobs.base.config import LOOKUPS_PAUSE_S
 from bedrockjobs.commands import ListLimits, QueryJob
 from bedrockjobs.engine import lookups
 from bedrockjobs.engine.dispatcher import Dispatcher
@@ -20,6 +19,8 @@ from tests.conftest import Live, Serve
 from tests.protocol.talk import Reply, request
 from tests.runs.bearer import Bearer, admin_of
 from tests.runs.test_damaged_data import DAMAGE
+
+LOOKUPS_PAUSE_S = 1.0
 
 both = pytest.mark.parametrize("databases", ["sqlite", "postgresql"], indirect=True)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bedrockjobs.engine.outage import TROUBLE_S
 from tests.conftest import Live, Serve
 from tests.damage import spoil
 from tests.engines import sqlite_only
@@ -78,7 +77,7 @@ async def test_trouble_is_forgotten_where_nobody_writes(serve: Serve, clock: obj
         assert (await ready(live))[0] == 503
         other.execute("ROLLBACK")
     other.close()
-    live.clock.advance(TROUBLE_S - 1)
+    live.clock.advance(9)
     assert (await ready(live))[0] == 503
     live.clock.advance(2)
     assert await ready(live) == READY

@@ -8,7 +8,6 @@ import pytest
 
 from bedrockjobs.base.config import LIMITS_MAX, PER_SECOND_MAX, QUEUED_LIMIT_MAX
 from bedrockjobs.engine.handlers import rules as handlers
-from bedrockjobs.engine.rate_limits import EVENT_EVERY_S, ROOM_S
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 
@@ -78,7 +77,7 @@ async def test_jobs_that_are_tried_again_count_soon(site: Site) -> None:
     for _ in range(9):
         await site.create("a")
     await site.ok("RetryJob", jobID=job["jobID"], runID=job["runID"])
-    await site.both(ROOM_S)
+    await site.both(5.0)
     assert await site.refused("CreateJob", name="a") == FULL
 
 
@@ -106,7 +105,7 @@ async def test_that_it_is_reached_is_an_event_a_minute(site: Site) -> None:
         await site.refused("CreateJob", name="a")
     (event,) = await site.events("limited")
     assert (event["name"], event["detail"]) == ("a", "1 job was refused: 1 may be queued")
-    await site.both(EVENT_EVERY_S)
+    await site.both(60.0)
     await site.refused("CreateJob", name="a")
     _, event = await site.events("limited")
     assert event["detail"] == "2 jobs were refused: 1 may be queued"

@@ -13,7 +13,6 @@ from bedrockjobs.base.config import (
     NAMES_CACHED_MAX,
     RECENT_DATA_CHARS_MAX,
     RECENT_ROWS_MAX,
-    ROWS_AHEAD,
 )
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.rows import Job, job_from
@@ -151,6 +150,6 @@ def test_as_many_heads_and_rows_are_read_as_a_limit_says(store: SQLiteEngine) ->
         assert taken(store, "bar")
         if not before:
             lengths.append(len(line_of["bar"].heads) + 1)
-            assert len(store.unit.ready._next.upcoming("bar")) <= ROWS_AHEAD
+            assert len(store.unit.ready._next.upcoming("bar")) <= 16
     assert lengths == [1, 2, 4, 8, 16, 32, HEADS_READ_MAX, HEADS_READ_MAX, HEADS_READ_MAX][: len(lengths)]
     assert lengths[-1] == HEADS_READ_MAX

@@ -100,11 +100,6 @@ def failed_children(context: Context, parent: Job) -> list[Job]:
 # renewed while the limit is reached.
 
 
-RECHECKED_S = 2.0
-"""Seconds until a reached limit is checked again, because a run may end at the same time at another server,
-which then does not see the pause."""
-
-
 def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
     """Pause the pattern of a limit that prevents a job from starting; return True if there is such a limit.
 
@@ -124,7 +119,8 @@ def _pause_if_full(context: Context, limit: Limit, *, named: bool) -> bool:
     records = context.unit.records
     if named and limit.together and records.running(limit.pattern) >= limit.together:
         reason = f"{limit.running} {'run' if limit.running == 1 else 'runs'} in progress, the limit"
-        until = after_seconds(context.now_ms, RECHECKED_S)
+        # A run may end at the same time at another server, which then does not see the pause
+        until = after_seconds(context.now_ms, 2.0)
     elif limit.starts and (start := start_of(context, limit)) > context.moment.timestamp():
         reason, until = f"{NEXT_START} {limit.starts}", stamp_of(start)
     else:

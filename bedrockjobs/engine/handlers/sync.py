@@ -11,14 +11,7 @@ from typing import NamedTuple
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import SECONDS, after_seconds
-from bedrockjobs.base.config import (
-    DECLARERS_KEPT_MAX,
-    DECLARERS_SETTLE_S,
-    REDECLARE_S,
-    REDECLARE_S_MAX,
-    SCHEDULE_GRACE_S,
-    VERSIONS_KEPT_MAX,
-)
+from bedrockjobs.base.config import DECLARERS_KEPT_MAX, REDECLARE_S, SCHEDULE_GRACE_S, VERSIONS_KEPT_MAX
 from bedrockjobs.base.errors import BadArguments, CommandError, NotFound, WrongState
 from bedrockjobs.commands import JobSpec, SyncSchedules
 from bedrockjobs.commands.schedules import SYNC_PROBLEMS_MAX
@@ -277,7 +270,8 @@ def sync_schedules(context: Context, command: SyncSchedules) -> Answer:
             context.note("synced", name=command.source, by=command.by, detail=detail)
     others = specs.keys() & ours.keys() - set(differs) - restored
     unchanged = [name for name in specs if name in others]
-    again = min(REDECLARE_S + len(context.presence.workers), REDECLARE_S_MAX) if command.worker else 0
+    # The interval grows with the workers, so that together they send about one declaration a second
+    again = min(REDECLARE_S + len(context.presence.workers), 600) if command.worker else 0
     return synced(
         added,
         changed,
@@ -308,7 +302,8 @@ def _declare(
 def _update_live_workers(context: Context, declared: Declarations, worker: str) -> None:
     """Update which declaring workers are alive; after a restart, workers have some time to reconnect."""
     live = context.presence.workers
-    settling = bool(context.since) and context.now_ms < after_seconds(context.since, DECLARERS_SETTLE_S)
+    # Longer than the lease of workers, so that each has sent a heartbeat by then
+    settling = bool(context.since) and context.now_ms < after_seconds(context.since, 60)
     declared.update_live(lambda name: settling or name == worker or name in live, context.now_ms)
 
 

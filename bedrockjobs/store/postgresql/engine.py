@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from bedrockjobs.base.clock import Clock, SystemClock, after_seconds, timestamp_ms
-from bedrockjobs.base.config import DATABASE_RETRY_S, OUTCOME_S_MAX, SESSION_KEPT_S
+from bedrockjobs.base.config import DATABASE_RETRY_S, OUTCOME_S_MAX
 from bedrockjobs.store.base import AccessPlan, StoreAway, StoreBroken, StoreConflict, StoreError
 from bedrockjobs.store.postgresql import schema
 from bedrockjobs.store.postgresql.connect_checks import ConnectChecks, StandbyAway, UnfitDatabase
@@ -245,7 +245,8 @@ class PostgreSQLEngine:
         self.rollback()
         with suppress(StoreError):
             if self.session.is_open:
-                old = after_seconds(timestamp_ms(self._clock.now()), -SESSION_KEPT_S)
+                # Kept longer than the server may ask for the outcome of its last transaction
+                old = after_seconds(timestamp_ms(self._clock.now()), -86_400)
                 self.session.run_statements([(SQL["close_session"], (self.id, old))])
         self.session.end()
         self.row_reader.close()

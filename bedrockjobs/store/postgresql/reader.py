@@ -109,9 +109,6 @@ DIGITS_MAX = 400
 _BEHIND = " ) AS some_rows"
 """The text placed after the user's SQL; error messages are cut where it begins."""
 
-WORD_SHOWN_MAX = 50
-"""Maximum number of characters of an unknown first word quoted in an error message."""
-
 _BEGINNING = re.compile(r"(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*(\w*)", re.DOTALL)
 """The text before the first word, and that word; it may be empty, so the pattern never backtracks."""
 
@@ -318,7 +315,7 @@ def _check_beginning(sql: str) -> None:
     if word.lower() in _SELECTS:
         return
     if word and f" {word.lower()} " not in _OTHERS:
-        raise BadArguments("Bad query", f'syntax error at or near "{word[:WORD_SHOWN_MAX]}"')
+        raise BadArguments("Bad query", f'syntax error at or near "{word[:50]}"')
     raise BadQuery("Query aborted", "query: expected a SELECT")
 
 

@@ -95,7 +95,8 @@ class OpeningRound:
         looks = planned_queries(chain.from_iterable(plan.takes for plan in plans))
         self._bounds = remembered.bounds_to_read(looks, now)
         new = [query for query in looks if remembered.heads_for(query) is None]
-        walks = [query for query in new if query.patterns is not None][:GLANCES_MAX]
+        # Of patterns without cached heads, at most 20 read the queue as the unit begins: 0.3 ms each
+        walks = [query for query in new if query.patterns is not None][:20]
         self.walks = [query for query in new if query.patterns is None] + walks
         """Queries to run in this round trip."""
         self.asks: list[CandidateQuery] = []
@@ -265,10 +266,6 @@ class AllHosts:
         self._schedules.load([job_from(row) for row in rows])
         return self._schedules.next
 
-
-GLANCES_MAX = 20
-"""Maximum number of patterns without cached heads for which one unit reads the queue as it begins: 0.3 ms
-each."""
 
 PLAIN_KEPT_MAX = 100_000
 """Maximum number of jobs that one server remembers as plain (probably deleted when they end), about 10 MB. A
