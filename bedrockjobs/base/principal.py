@@ -26,7 +26,8 @@ from bedrockjobs.base.glob import common_of_all, glob, lies_within
 PREFIX = "bj_"
 
 TOKEN_CHARS_MAX = 200
-"""Maximum length of a presented token that is examined; tokens of this server have 52 characters."""
+"""Maximum length of a presented token that is examined. Tokens of this server have 52 characters; run tokens
+have two numbers of 19 digits, an HMAC of 43 characters, and a name of at most 100."""
 
 _SHAPE = re.compile(r"bj_([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})")
 
@@ -72,10 +73,6 @@ def _text(data: bytes) -> str:
 RUN_PREFIX = "bjr_"
 """Prefix of run tokens, unlike ``bj_`` of other tokens."""
 
-RUN_TOKEN_CHARS_MAX = 200
-"""Maximum length of a run token: two numbers of 19 digits, an HMAC of 43 characters, a name of at most
-100."""
-
 ANONYMOUS = "(anonymous)"
 """The name under which clients without a token act if they may; no token can have it."""
 
@@ -111,7 +108,7 @@ def run_of_token(key: str, token: str) -> RunOfToken | None:
 
     Verification takes constant time. This function does not check whether the run is still open.
     """
-    match = _RUN_SHAPE.fullmatch(token) if len(token) <= RUN_TOKEN_CHARS_MAX else None
+    match = _RUN_SHAPE.fullmatch(token) if len(token) <= TOKEN_CHARS_MAX else None
     if match is None or not key:
         return None
     run = RunOfToken(int(match[1]), int(match[2]), match[4])

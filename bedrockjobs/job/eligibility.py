@@ -34,11 +34,9 @@ from bedrockjobs.job.rows import (
     PauseRow,
     parse_lane,
 )
+from bedrockjobs.job.take_request import LISTED_MAX
 
 Readiness = Literal["ready", "later", "paused", "blocked", "mocked"]
-
-WORKERS_NAMED_MAX = 3
-"""Maximum number of workers that a message names; further ones are counted."""
 
 
 class Pauses:
@@ -286,10 +284,10 @@ class EligibleWorkers:
             return f"none of {len(self._workers)} live workers asks for it"
         sentences = [
             f"{worker} asks for it but {self._why_not(asking[worker], need)}"
-            for worker in nsmallest(WORKERS_NAMED_MAX, asking)
+            for worker in nsmallest(LISTED_MAX, asking)
         ]
-        if len(asking) > WORKERS_NAMED_MAX:
-            sentences.append(f"and so on for {len(asking) - WORKERS_NAMED_MAX} more")
+        if len(asking) > LISTED_MAX:
+            sentences.append(f"and so on for {len(asking) - LISTED_MAX} more")
         return "; ".join(sentences)
 
     def _requesting(self, patterns: tuple[str, ...], need: Requirements) -> Iterator[WorkerCapabilities]:

@@ -114,7 +114,7 @@ def how_to_ask(name: str) -> tuple[str, str] | None:
 
 
 LISTED_MAX = 3
-"""Maximum number of names that a message quotes from a comma list; further ones are counted."""
+"""Maximum number of names of jobs or workers that a message quotes from a list; further ones are counted."""
 
 _SPECIAL = re.compile(r"[*?\[]")
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from bedrockjobs.job.eligibility import WORKERS_NAMED_MAX, Drain, EligibleWorkers, Requirements, need_of
+from bedrockjobs.job.eligibility import Drain, EligibleWorkers, Requirements, need_of
+from bedrockjobs.job.take_request import LISTED_MAX
 
 
 class Worker(NamedTuple):
@@ -60,6 +61,6 @@ def test_a_job_that_nobody_takes_says_why(workers: list[Worker], words: str) -> 
 
 
 def test_some_workers_are_named_and_the_others_counted() -> None:
-    workers = [Worker(f"w{number}", ["*"], quiet=True) for number in range(WORKERS_NAMED_MAX + 2)]
+    workers = [Worker(f"w{number}", ["*"], quiet=True) for number in range(LISTED_MAX + 2)]
     words = EligibleWorkers(workers, {}).why_none_eligible("post", Requirements())
     assert words.endswith("w2 asks for it but is quiet; and so on for 2 more")

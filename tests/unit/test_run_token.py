@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bedrockjobs.base.principal import (
     RUN_PREFIX,
-    RUN_TOKEN_CHARS_MAX,
+    TOKEN_CHARS_MAX,
     RunOfToken,
     new_key,
     run_of_token,
@@ -25,7 +25,7 @@ RUNS = st.builds(RunOfToken, IDS, IDS, NAMES)
 def test_it_tells_its_run_and_job_and_taker(run: RunOfToken) -> None:
     token = run_token_of(KEY, run)
     assert token.startswith(f"{RUN_PREFIX}{run.run_id}_{run.job_id}_")
-    assert len(token) <= RUN_TOKEN_CHARS_MAX
+    assert len(token) <= TOKEN_CHARS_MAX
     assert run_of_token(KEY, token) == run
     assert run_of_token(new_key(), token) is None
     assert run_of_token("", run_token_of("", run)) is None
