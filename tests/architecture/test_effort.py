@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import effort, run
+from tests.cli.warm import program
 from tests.effort import LONG, crossed, dealt
 
 ROOT = Path(__file__).parents[2]
@@ -49,12 +50,14 @@ def test_each_file_goes_to_one_process_and_the_longest_come_first(tmp_path: Path
 def test_a_process_runs_all_files_that_it_gets(tmp_path: Path) -> None:
     """Fixtures of all folders above them are there for each."""
     files = ["tests/unit/test_turns.py", "tests/runs/test_list_children.py", "tests/worker/test_then_get.py"]
-    lay_out(tmp_path, *files)
-    command = [sys.executable, "-m", "pytest", "-vv", f"--dealt={tmp_path}"]
+    (folder := tmp_path / "dealt").mkdir()
+    lay_out(folder, *files)
+    (tmp_path / "run.py").write_text("import pytest, sys\n\nsys.exit(pytest.console_main())\n")
+    command = [program("python"), tmp_path / "run.py", "-vv", "--assert=plain", f"--dealt={folder}"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert all(file in done.stdout for file in files)
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
 
 
 def test_every_test_file_is_dealt_out_once(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from bedrockjobs.store.statements import METRICS, RECORDS, STATEMENTS, VIEWS
 
 PACKAGE = Path(__file__).parents[2] / "bedrockjobs"
 LIFECYCLE = PACKAGE / "job" / "lifecycle.py"
+_NAMED = re.compile(r"\b(?:state\s*=|Job\()")
+"""What is in each text that sets a state; to parse all texts takes seconds."""
+
 ASKING = {*COMMANDS, "jobs"}
 """Calls whose ``state`` is a search filter: commands, and the views' search."""
 
@@ -25,6 +28,8 @@ def states_set(text: str) -> Iterator[tuple[int, str]]:
     That is a call with ``state=`` and a state's name, alone or in an expression, or a ``Job`` with one of its
     values.
     """
+    if not (_NAMED.search(text) and any(state in text for state in STATES)):
+        return
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call):
             continue
