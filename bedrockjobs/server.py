@@ -12,7 +12,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,18 +35,16 @@ from bedrockjobs.engine.own_commands import OutputCompactor
 from bedrockjobs.job.rows import LoginRow, TokenRow
 from bedrockjobs.observe import logs, telemetry
 from bedrockjobs.observe import prometheus as metrics
-from bedrockjobs.observe.heartbeat import HeartbeatURL
-from bedrockjobs.observe.stalls import LoopWatch
-from bedrockjobs.observe.stats import Measurements, Stats
+from bedrockjobs.observe.stats import LoopWatch, Measurements, Stats
+from bedrockjobs.observe.telemetry import HeartbeatURL
 from bedrockjobs.protocol.authentication import Proxies, caller_of
 from bedrockjobs.protocol.connections import Connections, keep_large_apart
 from bedrockjobs.protocol.listener import Listener, is_loopback
-from bedrockjobs.reloading import Reloads
 from bedrockjobs.service import VERSION, Service, WaitingService
 from bedrockjobs.store.base import StoreError
 from bedrockjobs.tls import BadCertificate, chosen_context
 from bedrockjobs.views import Views
-from bedrockjobs.views.series import DepthSampler
+from bedrockjobs.views.overview import DepthSampler
 
 log = logging.getLogger(__name__)
 
@@ -438,3 +436,48 @@ def _raise_file_limit(wanted: int) -> None:
     if soft < wanted:
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+
+
+# Reloading of files on SIGHUP: settings and certificates.
+#
+# Each reloadable part has a name and a function. The function applies all of the new contents, or nothing.
+
+
+Read = Callable[[], Awaitable[None] | None]
+"""Function that reads a file and applies it; if it raises ValueError or OSError, it has changed nothing."""
+
+
+class Reloads:
+    """The reloadable parts of one server."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Read] = {}
+        self._one_by_one = asyncio.Lock()
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def add(self, name: str, read: Read) -> None:
+        """Register a part; ``name`` is its name in the log, such as ``certificates``."""
+        self._parts[name] = read
+
+    def start(self) -> None:
+        """Start reloading all parts in the background."""
+        task = asyncio.get_running_loop().create_task(self.run())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def run(self) -> None:
+        """Reload all parts and log each result; if one fails, the others are still reloaded."""
+        async with self._one_by_one:
+            if not self._parts:
+                log.info("reload requested, but no files are configured")
+            for name, read in self._parts.items():
+                try:
+                    pending = read()
+                    if pending is not None:
+                        await pending
+                except (ValueError, OSError) as error:
+                    log.error("%s not reloaded, the previous ones stay in use: %s", name, error)  # noqa: TRY400  without a stack
+                except Exception:  # a bug must not end the server
+                    log.exception("%s not reloaded, the previous ones stay in use", name)
+                else:
+                    log.info("%s reloaded", name)

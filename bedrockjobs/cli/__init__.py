@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from bedrockjobs.base.programs import ProgramCommand, output_written, unknown_option
-from bedrockjobs.cli.groups import SubcommandGroup
+from bedrockjobs.cli.parameters import SubcommandGroup
 from bedrockjobs.cli.session import INTERRUPTED, Session, global_options
 
 HOMES = {
@@ -29,12 +29,12 @@ HOMES = {
     "queue": ("queue.queue", "Show which queues are long and why; pause and resume them."),
     "worker": ("worker.worker", "List the live workers, and drain them."),
     "limit": (
-        "limits.limit",
+        "queue.limit",
         "Limit how many jobs of a name are queued, created a second (more is refused with 429),"
         " started and run.",
     ),
     "kept": (
-        "limits.kept",
+        "queue.kept",
         "Limit how long runs, output, events and the history of schedules are kept, and see how much"
         " there is.",
     ),
@@ -44,7 +44,7 @@ HOMES = {
         "Show a live view of jobs, problems, running and failed runs, and long queues. q quits.",
     ),
     "events": ("events.events", "List the last events, in the order in which they happened."),
-    "notify": ("notify.notify", "Send notifications about events, by mail or webhook."),
+    "notify": ("events.notify", "Send notifications about events, by mail or webhook."),
     "token": ("access.token", "Create, list, renew and revoke access tokens."),
     "audit": (
         "access.audit",
@@ -75,7 +75,7 @@ HOMES = {
     "restore": ("database.restore", "Replace the database with BACKUP, and hold the queue until --release."),
     "move": ("database.move", "Move all jobs and runs from a SQLite file to PostgreSQL, or back."),
     "doctor": ("doctor.doctor", "Check for common problems, and advise; changes nothing."),
-    "config": ("config.config", "Show the server's settings, and check a settings file."),
+    "config": ("serve.config", "Show the server's settings, and check a settings file."),
     "service": ("service.service", "Run the server and workers as systemd services."),
 }
 """For each command, the usual ones first, where it is defined (``module.name``), and its summary. If more

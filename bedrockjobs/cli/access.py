@@ -12,10 +12,16 @@ from bedrockjobs.base.clock import SystemClock, timestamp
 from bedrockjobs.base.errors import CommandError
 from bedrockjobs.base.principal import ANONYMOUS
 from bedrockjobs.cli.database import database_errors, file_named, is_url, schema_option
-from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import Record, raw_record, text_of, write_many, write_one
+from bedrockjobs.cli.parameters import (
+    Moment,
+    PastTime,
+    SubcommandGroup,
+    current_user,
+    since_option,
+    since_timestamp,
+)
 from bedrockjobs.cli.session import CommandRefused, Session, built, interactive, records_in, server_options
-from bedrockjobs.cli.values import Moment, PastTime, current_user, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option, listing, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import (
     AllowAnonymous,

@@ -15,8 +15,8 @@ from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli.output import Record, cell, number_of, printable, styled, text_of, write_many, write_one
+from bedrockjobs.cli.parameters import read_source
 from bedrockjobs.cli.session import REFUSED, Session, built, confirm, records_in, server_options
-from bedrockjobs.cli.values import read_source
 from bedrockjobs.cli.verbs import option_text, takes
 from bedrockjobs.commands import JobSpec, ListJobs, ListRules, PauseJobs, SyncRules, SyncSchedules
 from bedrockjobs.commands.options import OPTIONS

@@ -13,9 +13,16 @@ import click
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import JOBS_PER_GET_MAX
-from bedrockjobs.cli.groups import STATES_ALSO, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_names
 from bedrockjobs.cli.output import Record, hidden_in, number_of, printable, text_of, write_many, write_one
+from bedrockjobs.cli.parameters import (
+    STATES_ALSO,
+    FieldOption,
+    PastTime,
+    WordChoice,
+    since_option,
+    since_timestamp,
+)
 from bedrockjobs.cli.session import (
     FORBIDDEN,
     NOT_FOUND,
@@ -26,7 +33,6 @@ from bedrockjobs.cli.session import (
     Session,
     confirm,
 )
-from bedrockjobs.cli.values import PastTime, since_option, since_timestamp
 from bedrockjobs.commands import ListJobs
 from bedrockjobs.commands.server import State
 

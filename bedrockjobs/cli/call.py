@@ -18,8 +18,8 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.errors import UnknownCommand
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.cli.groups import SubcommandGroup, near
 from bedrockjobs.cli.output import Record, printable, raw_record, write_many, write_one
+from bedrockjobs.cli.parameters import SubcommandGroup, TextOrFile, near, read_source
 from bedrockjobs.cli.session import (
     Session,
     built,
@@ -28,7 +28,6 @@ from bedrockjobs.cli.session import (
     returned_unless_written,
     server_options,
 )
-from bedrockjobs.cli.values import TextOrFile, read_source
 from bedrockjobs.commands import COMMANDS, Command, Query, Status, command_named
 from bedrockjobs.commands.take import TakeOptions
 

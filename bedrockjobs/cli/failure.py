@@ -13,9 +13,9 @@ from bedrockjobs.base.config import SEEN_AT_ONCE_MAX
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.cli.bulk import Chosen, for_each
-from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.lookup import job_id_of, job_names
 from bedrockjobs.cli.output import Record, local_text, number_of, text_of, write_many, write_one
+from bedrockjobs.cli.parameters import SubcommandGroup
 from bedrockjobs.cli.session import Session, records_in, server_options
 from bedrockjobs.cli.verbs import GLOB, limit_option, takes, typed, typed_command
 from bedrockjobs.commands import DeleteJob, ListFailures, MarkSeen, MuteFailures, RetryJob

@@ -19,10 +19,9 @@ from bedrockjobs.base.clock import SystemClock, moment_of, timestamp
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.base.wire import Timestamp, stamped
 from bedrockjobs.cli.apply import Wanted, carry_out
-from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import Record, printable, write_many
+from bedrockjobs.cli.parameters import Moment, SubcommandGroup, read_source
 from bedrockjobs.cli.session import FAILED, Failure, Session, server_options
-from bedrockjobs.cli.values import Moment, read_source
 from bedrockjobs.cli.verbs import takes
 from bedrockjobs.commands import CreateJob, SyncSchedules
 from bedrockjobs.definitions import (

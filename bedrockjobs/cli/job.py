@@ -33,7 +33,6 @@ from bedrockjobs.base.errors import (
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.programs import WholeNumber
 from bedrockjobs.cli.bulk import STATE, Choice, choice_of, choosing, delete_each, fitting, for_chosen
-from bedrockjobs.cli.groups import SectionedCommand, SubcommandGroup
 from bedrockjobs.cli.lookup import WAIT_MS, Pace, is_number, job_id_of, job_names, paged
 from bedrockjobs.cli.output import (
     Record,
@@ -47,6 +46,7 @@ from bedrockjobs.cli.output import (
     write_one,
     write_wrapped,
 )
+from bedrockjobs.cli.parameters import Duration, SectionedCommand, SubcommandGroup, since_option
 from bedrockjobs.cli.session import (
     FAILED,
     NOT_FOUND,
@@ -60,7 +60,6 @@ from bedrockjobs.cli.session import (
     returned_unless_written,
     server_options,
 )
-from bedrockjobs.cli.values import Duration, since_option
 from bedrockjobs.cli.verbs import (
     JOB,
     RUN,

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from bedrockjobs.base.errors import InvalidArgument
-from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.output import write_many, write_one
+from bedrockjobs.cli.parameters import SubcommandGroup
 from bedrockjobs.cli.session import FAILED, Failure, Session, output_option, pass_session, server_options
 from bedrockjobs.store.outbox import DIALECTS, OutboxTable, connect, table_sql
 

@@ -14,7 +14,6 @@ from bedrockjobs.base.config import RUNS_DELETED_AT_ONCE_MAX, WHOLE_MAX
 from bedrockjobs.base.errors import line_of
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES, called
 from bedrockjobs.cli.bulk import contains, counted
-from bedrockjobs.cli.groups import STATUSES_ALSO, SubcommandGroup, WordChoice
 from bedrockjobs.cli.lookup import WAIT_MS, Pace, job_names, paged, run_ids
 from bedrockjobs.cli.output import (
     Record,
@@ -29,6 +28,17 @@ from bedrockjobs.cli.output import (
     write_one,
     write_title,
 )
+from bedrockjobs.cli.parameters import (
+    SINCE_FORMATS,
+    STATUSES_ALSO,
+    Duration,
+    PastTime,
+    Since,
+    SubcommandGroup,
+    WordChoice,
+    since_option,
+    since_timestamp,
+)
 from bedrockjobs.cli.session import (
     FAILED,
     NOT_FOUND,
@@ -41,7 +51,6 @@ from bedrockjobs.cli.session import (
     records_in,
     server_options,
 )
-from bedrockjobs.cli.values import SINCE_FORMATS, Duration, PastTime, Since, since_option, since_timestamp
 from bedrockjobs.cli.verbs import limit_option, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import DeleteRuns, KillRun, ListRuns, QueryRun, ReadOutput, RunAgain, TerminateRun
 from bedrockjobs.commands.runs import StopRun

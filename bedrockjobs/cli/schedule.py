@@ -15,7 +15,6 @@ from bedrockjobs.base import jsontext
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.cli.bulk import delete_each
-from bedrockjobs.cli.groups import SectionedCommand, SubcommandGroup
 from bedrockjobs.cli.job import sentence
 from bedrockjobs.cli.lookup import paged, schedule_names
 from bedrockjobs.cli.output import (
@@ -31,10 +30,10 @@ from bedrockjobs.cli.output import (
     write_one,
     write_title,
 )
+from bedrockjobs.cli.parameters import DAY_FORMATS, DayParameter, SectionedCommand, SubcommandGroup, bounds_of
 from bedrockjobs.cli.queue import add_pausing
 from bedrockjobs.cli.run import RUN_COLUMNS, run_row
 from bedrockjobs.cli.session import NOT_FOUND, REFUSED, Failure, Session, built, records_in, server_options
-from bedrockjobs.cli.values import DAY_FORMATS, DayParameter, bounds_of
 from bedrockjobs.cli.verbs import job_options, listing, option_text, takes, typed, typed_command, typed_values
 from bedrockjobs.commands import (
     CreateJob,

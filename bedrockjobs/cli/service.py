@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from bedrockjobs.base.programs import WholeNumber
-from bedrockjobs.cli.groups import SubcommandGroup
+from bedrockjobs.cli.parameters import SubcommandGroup
 from bedrockjobs.cli.session import FAILED, Failure
 
 NAMES = ("bedrockjobs.service", "bedrockjobs.socket", "bedrock-worker@.service")

@@ -23,7 +23,6 @@ from bedrockjobs.base.clock import SystemClock, moment_of, timestamp
 from bedrockjobs.base.config import DEFAULT_PORT
 from bedrockjobs.base.errors import CommandError, Forbidden
 from bedrockjobs.base.jsontext import RawJSON
-from bedrockjobs.cli.groups import WordChoice
 from bedrockjobs.cli.output import (
     FORMS,
     WIDE,
@@ -35,6 +34,7 @@ from bedrockjobs.cli.output import (
     set_wide,
     text_of,
 )
+from bedrockjobs.cli.parameters import WordChoice
 
 if TYPE_CHECKING:
     from bedrockjobs.client import Client, Response

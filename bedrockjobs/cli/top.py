@@ -40,6 +40,7 @@ from bedrockjobs.cli.output import (
     with_local_times,
     write_one,
 )
+from bedrockjobs.cli.parameters import Duration
 from bedrockjobs.cli.session import (
     UNAVAILABLE,
     CommandRefused,
@@ -49,7 +50,6 @@ from bedrockjobs.cli.session import (
     records_in,
     server_options,
 )
-from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.worker import run_count, workers
 from bedrockjobs.commands import ListQueues, ListRuns, Overview, Status
 

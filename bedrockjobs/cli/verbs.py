@@ -33,12 +33,21 @@ from bedrockjobs.base.wire import (
     Whole,
     wire_name,
 )
-from bedrockjobs.cli.groups import MAIN_SECTION, FieldArgument, FieldOption, WordChoice
 from bedrockjobs.cli.lookup import job_id_of, job_names, paged, run_ids, worker_names
 from bedrockjobs.cli.output import Record, text_of, write_many, write_one
+from bedrockjobs.cli.parameters import (
+    MAIN_SECTION,
+    CommandLine,
+    FieldArgument,
+    FieldOption,
+    Modifier,
+    Moment,
+    TextOrFile,
+    WordChoice,
+    current_user,
+)
+from bedrockjobs.cli.parameters import Duration as DurationType
 from bedrockjobs.cli.session import Session, built, records_in, server_options
-from bedrockjobs.cli.values import CommandLine, Modifier, Moment, TextOrFile, current_user
-from bedrockjobs.cli.values import Duration as DurationType
 from bedrockjobs.commands import Command
 from bedrockjobs.commands.base import Parameters
 from bedrockjobs.commands.jobs import Delay

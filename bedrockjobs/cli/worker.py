@@ -15,11 +15,10 @@ from bedrockjobs.base.clock import SystemClock, duration_text
 from bedrockjobs.base.config import ANSWER_BYTES_MAX, LIST_MAX
 from bedrockjobs.base.glob import literal
 from bedrockjobs.base.jsontext import RawJSON
-from bedrockjobs.cli.groups import SubcommandGroup
 from bedrockjobs.cli.lookup import worker_names
 from bedrockjobs.cli.output import Record, number_of, text_of, write_many, write_one
+from bedrockjobs.cli.parameters import Duration, SubcommandGroup
 from bedrockjobs.cli.session import REFUSED, TIMED_OUT, Failure, Session, server_options
-from bedrockjobs.cli.values import Duration
 from bedrockjobs.cli.verbs import listing, takes, typed, typed_command
 from bedrockjobs.commands import DrainWorker, ListServers, ListWorkers
 

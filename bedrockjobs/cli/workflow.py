@@ -14,7 +14,6 @@ from bedrockjobs.base.jsontext import RawJSON
 from bedrockjobs.base.vocabulary import called
 from bedrockjobs.base.wire import wire_name
 from bedrockjobs.cli.apply import text_file
-from bedrockjobs.cli.groups import STATES_ALSO, SubcommandGroup, WordChoice
 from bedrockjobs.cli.output import (
     Record,
     number_of,
@@ -25,6 +24,7 @@ from bedrockjobs.cli.output import (
     write_one,
     write_wrapped,
 )
+from bedrockjobs.cli.parameters import STATES_ALSO, SubcommandGroup, WordChoice
 from bedrockjobs.cli.session import Session, server_options
 from bedrockjobs.cli.verbs import GLOB, act, listing, takes, typed, typed_values
 from bedrockjobs.commands import (

@@ -37,7 +37,7 @@ from aiohttp import (
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.job.delivery import ERROR_CHARS_KEPT
-from bedrockjobs.notify.message import Message
+from bedrockjobs.notify.rule import Message
 
 SEND_S = 30.0
 """Maximum seconds of one attempt to send a message. It is half of the time for which a message is claimed; if

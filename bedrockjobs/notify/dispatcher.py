@@ -32,8 +32,19 @@ from bedrockjobs.commands import (
 from bedrockjobs.engine.events import EventLogged, HoldChanged, RulesChanged
 from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.notify.channels import Channels, NotSent
-from bedrockjobs.notify.message import EVENTS_SHOWN, Message, NotifiedEvent, message_of, without_output
-from bedrockjobs.notify.rule import asks_for_conditions, condition_of, conditions, is_about, is_muted, wait_s
+from bedrockjobs.notify.rule import (
+    EVENTS_SHOWN,
+    Message,
+    NotifiedEvent,
+    asks_for_conditions,
+    condition_of,
+    conditions,
+    is_about,
+    is_muted,
+    message_of,
+    wait_s,
+    without_output,
+)
 from bedrockjobs.views.queues import QueueSnapshot
 
 log = logging.getLogger(__name__)

@@ -62,14 +62,13 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.base import Page, Reader
 from bedrockjobs.store.chunks import lines_of
 from bedrockjobs.views import render
-from bedrockjobs.views.explain import Explainer
 from bedrockjobs.views.find import Finder
 from bedrockjobs.views.name_tree import NameTree
-from bedrockjobs.views.overview import OverviewBuilder
+from bedrockjobs.views.overview import Histories, OverviewBuilder
+from bedrockjobs.views.problems import Explainer
 from bedrockjobs.views.queues import Queues
 from bedrockjobs.views.render import filter_of, in_scope, name_range, prefix_of_all, visible_pattern
 from bedrockjobs.views.schedules import RUNS_EXAMINED, TickOutcomes, standing_of, words_of
-from bedrockjobs.views.series import Histories
 from bedrockjobs.views.states import Families, States
 
 _P = TypeVar("_P")

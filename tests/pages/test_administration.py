@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages import administration
+from bedrockjobs.pages import tables
 from tests.conftest import Live
 from tests.pages.looking import THEMES, Site
 from tests.pages.test_every_page import NARROW, SIZES, faults, resize
@@ -117,8 +117,8 @@ async def test_tokens_and_the_audit_are_shown_to_admins(live: Live) -> None:
 
 
 async def test_tokens_and_the_audit_come_in_pages(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration, "TOKEN_ROWS", 1)
-    monkeypatch.setattr(administration, "AUDIT_ROWS", 2)
+    monkeypatch.setattr(tables, "TOKEN_ROWS", 1)
+    monkeypatch.setattr(tables, "AUDIT_ROWS", 2)
     root = await admin_of(live)
     for name in ("ann", "ben"):
         await root.token_for(name, "read")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bedrockjobs import pages
 from bedrockjobs.base.clock import ManualClock
 from bedrockjobs.engine.access import WRONG_A_SECOND_MAX
 from bedrockjobs.engine.handlers.access import LOGIN_S
-from bedrockjobs.pages import live as live_pages
 from tests.conftest import Live, Serve
 from tests.pages.test_login import logged_in, posted
 from tests.protocol.talk import Talk
@@ -94,7 +94,7 @@ async def stream(live: Live, path: str, cookie: str) -> Talk:
 async def test_pages_are_kept_fresh_no_longer_than_the_session(
     serve: Serve, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_pages, "POLL_S", 0.01)
+    monkeypatch.setattr(pages, "POLL_S", 0.01)
     live = await serve(clock)
     root = await admin_of(live)
     async with await stream(live, "/ui/live", await logged_in(live, root.token)) as talk:

@@ -14,9 +14,9 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from bedrockjobs import pages
 from bedrockjobs.engine.dispatcher import Dispatcher
-from bedrockjobs.pages import live, vendor
 from bedrockjobs.pages.site import FOLDER, NAVIGATION, POLICY
 from tests.pages.looking import Site, check
+from tests.pages.vendor import fetch as vendor
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -305,14 +305,14 @@ async def test_pages_do_not_wake_themselves(site: Site, page: Page) -> None:
     job = await site.create("a")
     await site.open(page, f"ui/jobs/{job}")
     asked: list[str] = []
-    await page.wait_for_timeout(round(live.POLL_S * 1000) + 200)
+    await page.wait_for_timeout(round(pages.POLL_S * 1000) + 200)
     page.on("request", lambda request: asked.append(request.url))
-    await page.wait_for_timeout(round(live.POLL_S * 2000))
+    await page.wait_for_timeout(round(pages.POLL_S * 2000))
     assert asked == []
 
 
 async def test_there_is_a_limit_to_streams(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "STREAMS_MAX", 1)
+    monkeypatch.setattr(pages, "STREAMS_MAX", 1)
     async with aiohttp.ClientSession() as session, session.get(f"{site.root}/ui/live") as first:
         assert first.content_type == "text/event-stream"
         assert await first.content.readline() == b"retry: 2000\n"
@@ -385,6 +385,7 @@ async def test_a_package_that_is_another_is_refused(tmp_path: Path, monkeypatch:
         (Path(cwd) / "htmx.org-4.0.1.tgz").write_bytes(b"another")
 
     monkeypatch.setattr(vendor.subprocess, "run", pack)
+    monkeypatch.setattr(vendor, "PAGES", tmp_path)
     with pytest.raises(ValueError, match="expected sha512-"):
-        vendor.main(["--folder", str(tmp_path)])
+        vendor.main([])
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages.upcoming import LINES_SHOWN, MARKS_SHOWN
+from bedrockjobs.pages.schedules import LINES_SHOWN, MARKS_SHOWN
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake, tick
@@ -99,7 +99,7 @@ async def test_of_very_many_schedules_those_that_run_next_are_shown(
     for hour in (5, 1, 4, 2, 3):
         await site.create(f"at/{hour}", repeat="CRON 0 0 1 1 *", firstRun=f"2031-01-02 0{hour}:00:00")
     await site.ask("AdvanceClock", to="2031-01-02 00:00:00")
-    monkeypatch.setattr("bedrockjobs.pages.upcoming.SCHEDULES_EXAMINED", 3)
+    monkeypatch.setattr("bedrockjobs.pages.schedules.SCHEDULES_EXAMINED", 3)
     await site.open(page, "ui/upcoming")
     await expect(page.locator("[data-row] th")).to_have_text(["at/1", "at/2", "at/3"])
     await expect(page.locator(".notice")).to_contain_text("2031-01-02 03:00:00 UTC")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages import graph
+from bedrockjobs.pages import workflows
 from bedrockjobs.pages import workflows as module
-from bedrockjobs.pages.graph import BOX_HEIGHT, BOX_WIDTH, Drawing, draw
+from bedrockjobs.pages.workflows import BOX_HEIGHT, BOX_WIDTH, Drawing, draw
 from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -106,7 +106,7 @@ async def test_a_job_that_is_gone_still_leads_to_its_workflow(site: Site, page: 
 async def test_more_jobs_than_are_drawn_are_a_table_by_step(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph, "GRAPH_JOBS_MAX", 2)
+    monkeypatch.setattr(workflows, "GRAPH_JOBS_MAX", 2)
     monkeypatch.setattr(module, "JOB_ROWS", 2)
     workflow = await created(site)
     await site.open(page, f"ui/workflows/{workflow}")
@@ -143,11 +143,13 @@ async def test_boxes_of_a_drawing_neither_overlap_nor_leave_it(name: str) -> Non
         assert 0 <= box.y <= drawing.height - BOX_HEIGHT
     x_of = {box.ref: box.x for box in boxes}
     assert all(x_of[before] < x_of[ref] for ref, refs in GRAPHS[name].items() for before in refs)
-    assert (boxes[0].y == graph.MARGIN) == (name in ("one", "chain", "fan", "tangle")), "a tall one is cut"
+    assert (boxes[0].y == workflows.MARGIN) == (name in ("one", "chain", "fan", "tangle")), (
+        "a tall one is cut"
+    )
 
 
 async def test_a_drawing_with_too_many_parts_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert draw({}, []) is None
-    monkeypatch.setattr(graph, "GRAPH_LINES_MAX", 5)
+    monkeypatch.setattr(workflows, "GRAPH_LINES_MAX", 5)
     assert draw(GRAPHS["chain"], ["r0"]) is not None
     assert draw(GRAPHS["long edges"], []) is None

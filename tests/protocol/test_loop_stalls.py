@@ -15,7 +15,7 @@ from bedrockjobs.base.config import LOOP_STALL_S
 from bedrockjobs.commands import Command, CreateJob, ListQueues, Ping
 from bedrockjobs.engine.handlers import control
 from bedrockjobs.engine.handlers.context import HANDLERS
-from bedrockjobs.observe import stalls
+from bedrockjobs.observe import stats
 from bedrockjobs.observe.stats import Measurements
 from bedrockjobs.pages.site import Site
 from bedrockjobs.protocol.raw import RawParser
@@ -81,7 +81,7 @@ async def late(live: Live) -> int:
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return what the log warns of."""
-    found = [one for one in caplog.records if one.name == stalls.__name__]
+    found = [one for one in caplog.records if one.name == stats.__name__]
     return [one.getMessage() for one in found if one.levelno == logging.WARNING]
 
 
@@ -91,17 +91,17 @@ async def test_a_loop_at_rest_is_looked_at_less_often(monkeypatch: pytest.Monkey
     def look(seconds: float) -> bool:
         nonlocal cpu_s
         waited.append(seconds)
-        if len(waited) == stalls.RESTS + 3:  # it begins to work
-            cpu_s = stalls.AT_WORK_S
-        return len(waited) > stalls.RESTS + 5
+        if len(waited) == stats.RESTS + 3:  # it begins to work
+            cpu_s = stats.AT_WORK_S
+        return len(waited) > stats.RESTS + 5
 
-    watch = stalls.LoopWatch(Measurements())
+    watch = stats.LoopWatch(Measurements())
     watch._loop = asyncio.get_running_loop()
     monkeypatch.setattr(watch._stopped, "wait", look)
     monkeypatch.setattr(watch, "_cpu", lambda: cpu_s, raising=False)
     watch._check()
-    quick, slow = [stalls.SAMPLE_S], [stalls.SAMPLE_IDLE_S]
-    assert waited == quick * stalls.RESTS + slow * 3 + quick * 3
+    quick, slow = [stats.SAMPLE_S], [stats.SAMPLE_IDLE_S]
+    assert waited == quick * stats.RESTS + slow * 3 + quick * 3
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import bedrockjobs
+from bedrockjobs import pages as page_streams
 from bedrockjobs.base import principal
 from bedrockjobs.base.config import TOKEN_SHARE
 from bedrockjobs.base.errors import CommandError, TooMany
@@ -23,7 +24,6 @@ from bedrockjobs.engine.events import WorkerAsked
 from bedrockjobs.engine.handlers import access
 from bedrockjobs.engine.submission import CallbackSubmission
 from bedrockjobs.engine.workers import WorkerRegistry
-from bedrockjobs.pages import live as page_streams
 from bedrockjobs.protocol import sse
 from bedrockjobs.store import pattern_index
 from tests.conftest import Live, Serve

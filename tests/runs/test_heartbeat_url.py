@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from bedrockjobs.observe.heartbeat import CALL_S_MAX, EVERY_S, RECHECK_S, HeartbeatURL
+from bedrockjobs.observe.telemetry import CALL_S_MAX, EVERY_S, RECHECK_S, HeartbeatURL
 from tests.conftest import Serve
 from tests.protocol.talk import DEADLINE_S
 
@@ -88,7 +88,7 @@ async def test_it_is_called_while_all_is_well(caplog: pytest.LogCaptureFixture) 
         await looked(3)
         assert watch.calls.empty()
         await heartbeat.stop()
-    told = [record.getMessage() for record in caplog.records if record.name.endswith("observe.heartbeat")]
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("observe.telemetry")]
     assert told == [
         "the heartbeat URL was not reached: it answered 503",
         "the heartbeat URL is reached again",

@@ -35,8 +35,8 @@ from tests.worker.test_taken_ahead import SCRIPT, SHORT_S, begun
 
 CODE = f"""
 import sys
-from bedrock_worker.run import slots
-slots.RUN_S_FIRST, slots.WEIGHT, slots.HELD_S_MAX = {SHORT_S}, 0.0, float(sys.argv.pop(1))
+from bedrock_worker import agent
+agent.RUN_S_FIRST, agent.WEIGHT, agent.HELD_S_MAX = {SHORT_S}, 0.0, float(sys.argv.pop(1))
 from bedrock_worker.cli import main
 main()
 """

@@ -13,7 +13,7 @@ from bedrockjobs.commands.overview import HISTORY_RANGES
 from bedrockjobs.observe import stats
 from bedrockjobs.observe.stats import SPAN_S
 from bedrockjobs.views import queues
-from bedrockjobs.views.series import DepthSampler, quantile
+from bedrockjobs.views.overview import DepthSampler, quantile
 from tests.runs.bearer import admin_of
 from tests.runs.rig import Site
 

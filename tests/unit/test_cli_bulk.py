@@ -13,7 +13,7 @@ from cli_fake import FakeServer, run, sent
 from bedrockjobs.base.config import GRACE_S_DEFAULT, JOBS_PER_GET_MAX, WHOLE_MAX
 from bedrockjobs.base.errors import NotFound, WrongState
 from bedrockjobs.cli import bulk, job
-from bedrockjobs.cli.values import Since, since_timestamp
+from bedrockjobs.cli.parameters import Since, since_timestamp
 from bedrockjobs.client import ConnectionLost, Response
 
 DONE = Response(200, "OK")

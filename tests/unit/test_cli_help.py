@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from bedrockjobs.base.programs import SYNONYMS, unknown_option
 from bedrockjobs.cli import main
 from bedrockjobs.cli.call import example_pairs, parameters
-from bedrockjobs.cli.groups import WordChoice
+from bedrockjobs.cli.parameters import WordChoice
 from bedrockjobs.commands import COMMANDS
 
 Path = tuple[str, ...]

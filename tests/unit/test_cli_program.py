@@ -15,7 +15,7 @@ from cli_fake import FakeServer, run
 from bedrockjobs import cli
 from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.cli.groups import SUMMARY_CHARS
+from bedrockjobs.cli.parameters import SUMMARY_CHARS
 from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import COMMANDS
 

@@ -18,7 +18,7 @@ from bedrockjobs.cli.output import (
     took_text,
     zone_now,
 )
-from bedrockjobs.cli.values import bounds_of
+from bedrockjobs.cli.parameters import bounds_of
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bedrockjobs.base.clock import duration_text, seconds_of
-from bedrockjobs.cli import values
-from bedrockjobs.cli.values import CommandLine, Duration, Modifier, Moment, TextOrFile, current_user
+from bedrockjobs.cli import parameters
+from bedrockjobs.cli.parameters import CommandLine, Duration, Modifier, Moment, TextOrFile, current_user
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_text_comes_from_a_file_without_its_last_line_end(tmp_path: Path) -> Non
 def test_a_file_that_cannot_be_a_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, complaint: str
 ) -> None:
-    monkeypatch.setattr(values, "FILE_BYTES_MAX", 100)
+    monkeypatch.setattr(parameters, "FILE_BYTES_MAX", 100)
     (tmp_path / "data").write_bytes(content)
     with pytest.raises(click.BadParameter, match=complaint):
         TextOrFile().convert(f"@{tmp_path}/data", None, None)
@@ -132,5 +132,5 @@ def test_a_user_without_a_name_is_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     def nobody() -> str:
         raise KeyError("no such uid")
 
-    monkeypatch.setattr(values.getpass, "getuser", nobody)
+    monkeypatch.setattr(parameters.getpass, "getuser", nobody)
     assert current_user() == ""

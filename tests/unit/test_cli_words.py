@@ -15,7 +15,7 @@ from cli_fake import FakeServer, run, sent
 
 from bedrockjobs.base.vocabulary import ANY_FAILURE, STATUSES
 from bedrockjobs.cli import HELP_WIDTH_MAX, main, top
-from bedrockjobs.cli.groups import STATES_ALSO, STATUSES_ALSO, SUMMARY_CHARS
+from bedrockjobs.cli.parameters import STATES_ALSO, STATUSES_ALSO, SUMMARY_CHARS
 from bedrockjobs.commands.server import State
 
 

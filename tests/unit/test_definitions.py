@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bedrock_worker.policy.rules import BadRules, read_rules
+from bedrock_worker.policy.program import BadRules, read_rules
 
 from bedrockjobs import definitions
 from bedrockjobs.base.config import (

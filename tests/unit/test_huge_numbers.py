@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 import pytest
-from bedrock_worker import settings_file as worker_settings
+from bedrock_worker import cli as worker_settings
 from bedrock_worker.cli import main as worker
-from bedrock_worker.policy.rules import BadRules, read_rules
+from bedrock_worker.policy.program import BadRules, read_rules
 from cli_fake import fake_server, run
 
 from bedrockjobs.cli import settings_sources

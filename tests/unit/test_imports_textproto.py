@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bedrockjobs.base.config import IMPORT_TOKENS_MAX
-from bedrockjobs.imports import textproto
+from bedrockjobs.imports import luci
 from bedrockjobs.imports.imported import Unreadable
 
 
@@ -29,7 +29,7 @@ from bedrockjobs.imports.imported import Unreadable
 )
 def test_text_format(text: str, fields: list[tuple[str, Any]]) -> None:
     """Fields in order, whatever their types."""
-    assert [(name, value) for name, value, _ in textproto.parse(text)] == fields
+    assert [(name, value) for name, value, _ in luci.parse(text)] == fields
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_text_format(text: str, fields: list[tuple[str, Any]]) -> None:
 def test_text_that_is_none(text: str, why: str) -> None:
     """The error names the line and what was expected."""
     with pytest.raises(Unreadable, match=why):
-        textproto.parse(text)
+        luci.parse(text)
 
 
 def test_a_word_is_no_text() -> None:
     """Only a string has quotes."""
-    (word, _), (text, _) = [(value, line) for _, value, line in textproto.parse("a: yes b: 'yes'")]
-    assert isinstance(word, textproto.Word)
-    assert not isinstance(text, textproto.Word)
+    (word, _), (text, _) = [(value, line) for _, value, line in luci.parse("a: yes b: 'yes'")]
+    assert isinstance(word, luci.Word)
+    assert not isinstance(text, luci.Word)

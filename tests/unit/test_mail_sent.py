@@ -12,7 +12,7 @@ from aiosmtpd.controller import Controller
 from bedrockjobs.job.delivery import ERROR_CHARS_KEPT
 from bedrockjobs.notify import channels
 from bedrockjobs.notify.channels import Channels, NotSent
-from bedrockjobs.notify.message import message_of
+from bedrockjobs.notify.rule import message_of
 from tests.unit.test_messages_sent import sending, told
 
 

@@ -24,14 +24,14 @@ from bedrockjobs.job.delivery import (
 from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.notify import channels, dispatcher
 from bedrockjobs.notify.channels import SEND_S, Channels, NotSent, resolved
-from bedrockjobs.notify.message import (
+from bedrockjobs.notify.rule import (
     EVENTS_SHOWN,
     OUTPUT_LINES_SHOWN,
     NotifiedEvent,
     message_of,
+    quiet_s,
     without_output,
 )
-from bedrockjobs.notify.rule import quiet_s
 from bedrockjobs.views.overview import RULES_READ
 
 NOW = "2026-11-21 10:00:00"

@@ -10,7 +10,7 @@ import pytest
 
 from bedrockjobs.notify import channels
 from bedrockjobs.notify.channels import NotSent
-from bedrockjobs.notify.message import message_of
+from bedrockjobs.notify.rule import message_of
 from tests.protocol.talk import DEADLINE_S
 from tests.unit.test_messages_sent import sending, told
 

@@ -20,7 +20,7 @@ from bedrockjobs.notify.channels import (
     NotSent,
     resolved,
 )
-from bedrockjobs.notify.message import Message, message_of
+from bedrockjobs.notify.rule import Message, message_of
 from tests.unit.test_messages_sent import told
 
 MESSAGE: Message = message_of("r", [told(3)], "")

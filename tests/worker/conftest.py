@@ -32,12 +32,11 @@ def _log_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pauses between tries and between beats short; their number and their order stay."""
-    monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
+    monkeypatch.setattr("bedrock_worker.pull.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.report.reporter.backoff_s", lambda _: 0.01)
-    monkeypatch.setattr("bedrock_worker.pull.puller.backoff_s", lambda _: 0.01)
     monkeypatch.setattr("bedrock_worker.report.reporter.LATER_FIRST_S", 0.05)
-    monkeypatch.setattr("bedrock_worker.pull.heartbeat.RETRY_S", 0.05)
-    monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.pull.RETRY_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.pull.GAP_S", 0.05)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-from bedrock_worker.pull.puller import ThenGet
+from bedrock_worker.pull import ThenGet
 from bedrock_worker.report.reporter import BATCH_MAX, DATA_CHARS_MAX, CompletionBatcher
 
 from bedrockjobs.base.errors import NotFound

@@ -18,8 +18,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from bedrock_worker.policy.program import FETCH_URL, PRIVATE_TOO
-from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.report.outcome import TIMED_OUT, CompletedCommand, report_of
+from bedrock_worker.pull import TakenJob
+from bedrock_worker.report.reporter import TIMED_OUT, CompletedCommand, report_of
 from bedrock_worker.run.fetch_url import (
     BODY_SHOWN_BYTES,
     REDIRECTS_MAX,

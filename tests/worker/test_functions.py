@@ -18,7 +18,7 @@ from bedrock_worker import functions
 from bedrock_worker.cli import main as worker
 from bedrock_worker.functions import Retry, Snooze, cron, declared_in, job
 from bedrock_worker.policy.python_module import GRACE_S, RUN_TIMEOUT_S, BadModule, PythonModule, load
-from bedrock_worker.report import outcome
+from bedrock_worker.report import reporter
 from bedrock_worker.run.run_function import main
 from click.testing import CliRunner
 
@@ -408,7 +408,7 @@ def test_why_a_function_failed_begins_with_its_error_and_in_its_own_code(
 ) -> None:
     """As JobFailed takes it apart; what led to the function is left out."""
     assert called(DEEP)[0] == 1
-    kept = outcome.failure_of(tmp_path / "error.json")
+    kept = reporter.failure_of(tmp_path / "error.json")
     assert kept is not None
     failed = JobFailed(4, "fail", kept, 9)
     assert (failed.error, failed.error_type) == ("LookupError: no\nway", "LookupError")
@@ -447,7 +447,7 @@ def test_an_error_taken_apart(kept: str, error: str | None, kind: str, traced: b
 
 
 def test_a_long_error_keeps_its_beginning_and_its_end() -> None:
-    short = outcome.shortened("E: first\n" + "x" * ERROR_CHARS_MAX + "\nE: last")
+    short = reporter.shortened("E: first\n" + "x" * ERROR_CHARS_MAX + "\nE: last")
     assert ERROR_CHARS_MAX - 1 <= len(short) <= ERROR_CHARS_MAX
     assert short.startswith("E: first\n")
     assert short.endswith("\nE: last")
@@ -534,7 +534,7 @@ def test_a_process_imports_nothing_of_the_server_and_little_of_the_worker() -> N
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     ours = [name for name in found if name.startswith("bedrock")]
-    light = ("arguments", "current", "enqueuing", "functions", "hooks", "retry_rules")
+    light = ("arguments", "current", "enqueuing", "functions")
     parts = ("", *(f".{name}" for name in light))
     parts += (".run", ".run.run_function")
     assert ours == [f"bedrock_worker{part}" for part in parts]

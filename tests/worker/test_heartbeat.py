@@ -8,8 +8,7 @@ from collections import deque
 
 import pytest
 from bedrock_worker.options import WorkerOptions
-from bedrock_worker.pull.heartbeat import Heartbeats
-from bedrock_worker.pull.puller import ServerLink
+from bedrock_worker.pull import Heartbeats, ServerLink
 
 from bedrockjobs.base.config import HEARTBEAT_S
 from bedrockjobs.commands.runs import HeartbeatReply
@@ -83,7 +82,7 @@ async def test_a_new_run_is_named_soon(server, working, tmp_path):
 
 
 async def test_many_short_runs_make_few_beats(server, working, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.pull.heartbeat.GAP_S", 1_000.0)
+    monkeypatch.setattr("bedrock_worker.pull.GAP_S", 1_000.0)
     for _ in range(10):
         await server.add()
     async with working("true", burst=True) as worker:
@@ -176,7 +175,7 @@ async def test_quiet_is_told(server, working):
 
 
 async def test_beat_that_is_not_answered_is_tried_again(server, working, monkeypatch):
-    monkeypatch.setattr("bedrock_worker.pull.heartbeat.ANSWER_S", 0.05)
+    monkeypatch.setattr("bedrock_worker.pull.ANSWER_S", 0.05)
     server.silent.add("Heartbeat")
     async with working("true"):
         await server.until(lambda: len(server.of("Heartbeat")) > 3)

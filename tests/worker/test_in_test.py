@@ -13,9 +13,9 @@ import pytest
 from bedrock_worker import Handle, Progress, as_completed, as_completed_async, job, wait_all, wait_all_async
 from bedrock_worker.agent import Agent
 from bedrock_worker.arguments import WrongArguments
+from bedrock_worker.functions import RetryRules
 from bedrock_worker.options import ISOLATIONS, PROCESS_JOBS, REUSE, WorkerOptions
 from bedrock_worker.policy.python_module import BadModule, load
-from bedrock_worker.retry_rules import RetryRules
 
 from bedrockjobs import InvalidCommand, JobFailed, JobNotEnded
 from bedrockjobs.client import addresses_of

@@ -10,8 +10,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.report.outcome import (
+from bedrock_worker.pull import TakenJob
+from bedrock_worker.report.reporter import (
     CompletedCommand,
     could_not_start,
     refused,

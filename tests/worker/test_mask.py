@@ -7,7 +7,7 @@ import json
 
 import pytest
 from bedrock_worker.log import printable
-from bedrock_worker.policy.rules import SECRET_CHARS_MIN
+from bedrock_worker.policy.program import SECRET_CHARS_MIN
 from bedrock_worker.report.output import CUT
 from bedrock_worker.run.pipes import MASKED, Mask
 

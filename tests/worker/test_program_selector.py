@@ -9,8 +9,7 @@ from collections import deque
 
 import pytest
 from bedrock_worker.agent import Agent
-from bedrock_worker.policy.program import NO_COMMAND
-from bedrock_worker.policy.rules import NO_RULE
+from bedrock_worker.policy.program import NO_COMMAND, NO_RULE
 
 from bedrockjobs.base.clock import SystemClock, timestamp_ms
 from bedrockjobs.base.config import GRACE_S_DEFAULT
@@ -161,7 +160,7 @@ async def test_each_limit_has_its_own_grace(server, working):
     found = []
     async with working("true") as worker:
         from bedrock_worker.policy.program import Program
-        from bedrock_worker.pull.job import jobs_of
+        from bedrock_worker.pull import jobs_of
         from bedrock_worker.run.job_run import JobRun
 
         for more in ("", ',"runTimeout":100', ',"runTimeout":100,"grace":5', ',"runTimeout":0'):
@@ -311,9 +310,9 @@ async def test_signal_ends_a_worker_that_cannot_sync_yet(server, module):
 
 
 async def test_busy_machine_gets_one_job_at_once(server, working, monkeypatch, tmp_path):
-    monkeypatch.setattr("bedrock_worker.pull.puller.GROW_S", 0.1)
+    monkeypatch.setattr("bedrock_worker.pull.GROW_S", 0.1)
     load = [100.0]
-    monkeypatch.setattr("bedrock_worker.pull.puller.load_per_cpu", lambda: load[0])
+    monkeypatch.setattr("bedrock_worker.pull.load_per_cpu", lambda: load[0])
     for _ in range(3):
         await server.add()
     agent = Agent(

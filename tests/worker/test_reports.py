@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bedrock_worker.pull.puller import FAULTS_MAX
+from bedrock_worker.pull import FAULTS_MAX
 from bedrock_worker.report.reporter import FILES_MAX, LATER_TRIES_MAX, RESULT_SHOWN_CHARS, ReportOutbox
 
 from bedrockjobs.base.config import DATA_BYTES_MAX

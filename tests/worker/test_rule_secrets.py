@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bedrock_worker.policy.rules import SECRET_BYTES_MAX, SECRET_CHARS_MIN, Rule, Secret
+from bedrock_worker.policy.program import SECRET_BYTES_MAX, SECRET_CHARS_MIN, Rule, Secret
 
 
 def test_a_secret_is_read_anew_from_its_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bedrock_worker.policy.rules import (
+from bedrock_worker.policy.program import (
     FILE_BYTES_MAX,
     LAUNCHERS,
     LIMIT_MAX,

@@ -128,7 +128,7 @@ async def test_silent_server_is_left_before_the_lease_is_over(
     servers: Any, working: Any, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that is gone refuses nothing: the beat notices it, and the take waits no longer."""
-    monkeypatch.setattr("bedrock_worker.pull.heartbeat.ANSWER_S", 0.2)
+    monkeypatch.setattr("bedrock_worker.pull.ANSWER_S", 0.2)
     monkeypatch.setattr("bedrockjobs.client.asynchronous.HURRY_S", 0.05)
     first, second = servers
     first.silent = {"Heartbeat", "GetJobs", "FinishJob"}

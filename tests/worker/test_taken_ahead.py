@@ -11,9 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bedrock_worker.agent import Agent
+from bedrock_worker.agent import AHEAD_MAX, AHEAD_S, Agent, Slots
 from bedrock_worker.run.job_run import JobRun
-from bedrock_worker.run.slots import AHEAD_MAX, AHEAD_S, Slots
 
 from bedrockjobs.base.config import RUNS_PER_HEARTBEAT_MAX
 from tests.worker.conftest import options_for, until
@@ -30,9 +29,9 @@ if grep -q block "$BEDROCK_DATA_FILE"; then until [ -e "$0/go" ]; do sleep 0.02;
 @pytest.fixture
 def ahead(monkeypatch):
     """Make workers in this process take ahead at once, and return what sets how long they hold such jobs."""
-    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", SHORT_S)
-    monkeypatch.setattr("bedrock_worker.run.slots.WEIGHT", 0.0)
-    return lambda seconds: monkeypatch.setattr("bedrock_worker.run.slots.HELD_S_MAX", seconds)
+    monkeypatch.setattr("bedrock_worker.agent.RUN_S_FIRST", SHORT_S)
+    monkeypatch.setattr("bedrock_worker.agent.WEIGHT", 0.0)
+    return lambda seconds: monkeypatch.setattr("bedrock_worker.agent.HELD_S_MAX", seconds)
 
 
 def begun(folder: Path) -> list[int]:
@@ -65,7 +64,7 @@ class _Run:
     [(AHEAD_S, 4, 4), (AHEAD_S / 5, 4, 20), (AHEAD_S * 4, 4, 1), (AHEAD_S * 4.1, 4, 0), (1e-9, 4, AHEAD_MAX)],
 )
 async def test_as_many_are_taken_ahead_as_begin_within_a_time(monkeypatch, mean_s, slots, expected):
-    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", mean_s)
+    monkeypatch.setattr("bedrock_worker.agent.RUN_S_FIRST", mean_s)
     assert Slots(lambda: slots).ahead() == expected
 
 
@@ -73,15 +72,15 @@ async def test_as_many_are_taken_ahead_as_begin_within_a_time(monkeypatch, mean_
     ("concurrency", "ahead"), [(1, [50, 100]), (800, [100, 100]), (900, [50, 50]), (1_000, [0, 0])]
 )
 async def test_a_heartbeat_can_list_all_that_a_worker_has_in_hand(server, monkeypatch, concurrency, ahead):
-    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", SHORT_S)
+    monkeypatch.setattr("bedrock_worker.agent.RUN_S_FIRST", SHORT_S)
     agent = Agent(options_for(server, "true", concurrency=concurrency))
     assert [places.ahead() for places in agent._places] == ahead
     assert concurrency + sum(ahead) <= RUNS_PER_HEARTBEAT_MAX
 
 
 async def test_a_slot_with_a_long_run_counts_for_none(monkeypatch):
-    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", AHEAD_S / 5)
-    monkeypatch.setattr("bedrock_worker.run.slots.WEIGHT", 0.0)
+    monkeypatch.setattr("bedrock_worker.agent.RUN_S_FIRST", AHEAD_S / 5)
+    monkeypatch.setattr("bedrock_worker.agent.WEIGHT", 0.0)
     slots, runs = Slots(lambda: 2), [_Run(), _Run()]
     assert await slots.enter(runs[0])
     await until(lambda: slots.ahead() == 5)
@@ -109,7 +108,7 @@ async def test_one_that_is_cancelled_while_it_waits_keeps_no_slot():
 
 
 async def test_those_that_wait_begin_when_slots_are_added(monkeypatch):
-    monkeypatch.setattr("bedrock_worker.run.slots.HELD_S_MAX", 0.02)
+    monkeypatch.setattr("bedrock_worker.agent.HELD_S_MAX", 0.02)
     count = 1
     slots, runs = Slots(lambda: count), [_Run() for _ in range(4)]
     assert await slots.enter(runs[0])
@@ -151,7 +150,7 @@ async def test_short_runs_get_jobs_ahead_and_still_run_one_after_the_other(serve
 
 
 async def test_long_runs_get_none_ahead(server, working, monkeypatch, tmp_path):
-    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", 1_000.0)
+    monkeypatch.setattr("bedrock_worker.agent.RUN_S_FIRST", 1_000.0)
     for _ in range(6):
         await server.add()
     async with working("true", concurrency=2, jobs_max=6) as worker:

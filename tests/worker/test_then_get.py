@@ -9,8 +9,7 @@ from collections import deque
 from pathlib import Path
 
 import pytest
-from bedrock_worker.pull.job import job_after
-from bedrock_worker.pull.puller import pattern_of
+from bedrock_worker.pull import job_after, pattern_of
 
 from bedrockjobs.base.config import PATTERNS_MAX
 from tests.worker.conftest import until

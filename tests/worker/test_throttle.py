@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bedrock_worker.pull.puller import (
+from bedrock_worker.pull import (
     GROW_S,
     SHRINK_S,
     SLOTS_MIN,
@@ -169,9 +169,7 @@ def test_the_release_that_a_file_tells(file: Path, content: bytes, release: str)
 
 def test_the_content_is_read_only_where_the_mark_is_new(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[Path] = []
-    monkeypatch.setattr(
-        "bedrock_worker.pull.puller.digest_of", lambda path: reads.append(path) or digest_of(path)
-    )
+    monkeypatch.setattr("bedrock_worker.pull.digest_of", lambda path: reads.append(path) or digest_of(path))
     file_watch = VersionWatch(file)
     assert not file_watch.changed()
     assert len(reads) == 1

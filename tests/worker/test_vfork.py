@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from bedrock_worker.policy.rules import LIMITS, ResourceLimits
+from bedrock_worker.policy.program import LIMITS, ResourceLimits
 from bedrock_worker.run import begin as vfork
 from bedrock_worker.run.begin import PATHS_MAX, VFork
 from bedrock_worker.run.process import CannotStart, ChildProcess

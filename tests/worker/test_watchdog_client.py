@@ -250,7 +250,7 @@ async def test_a_guard_that_does_not_answer_is_killed_with_its_run(child, monkey
     monkeypatch.setattr("bedrock_worker.run.kernel.STOPPED", ())
     monkeypatch.setattr("bedrock_worker.run.watchdog_client.KILL_WITHIN_S", 0.1 if asked else 1_000.0)
     monkeypatch.setattr("bedrock_worker.run.watchdog_client.PING_WITHIN_S", 0.1)
-    (watchdog,) = [pid for pid in children(os.getpid()) if b"run.watchdog" in cmdline(pid)]
+    (watchdog,) = [pid for pid in children(os.getpid()) if b"run.guard" in cmdline(pid)]
     (guard,) = children(watchdog)
     for pid in (watchdog, guard):
         os.kill(pid, signal.SIGSTOP)
@@ -270,7 +270,7 @@ async def test_a_guard_that_does_not_answer_is_killed_with_its_run(child, monkey
 
 
 async def test_supervisors_signals_end_neither_watchdog_nor_guard(child):
-    (watchdog,) = [pid for pid in children(os.getpid()) if b"run.watchdog" in cmdline(pid)]
+    (watchdog,) = [pid for pid in children(os.getpid()) if b"run.guard" in cmdline(pid)]
     (guard,) = children(watchdog)
     for pid in (watchdog, guard):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
@@ -355,7 +355,7 @@ async def test_a_command_ignores_no_signal(once):
 
 def test_watchdog_and_guards_import_little():
     """What each fork of a guard costs is what it has in memory."""
-    asked = CODE.replace("from bedrock_worker.run.watchdog import main", "import bedrock_worker.run.watchdog")
+    asked = CODE.replace("from bedrock_worker.run.guard import main", "import bedrock_worker.run.guard")
     code = asked.partition("main(")[0] + "print(*sys.modules)"
     folder = str(Path(bedrock_worker.__file__).parent)
     found = subprocess.run(
@@ -368,9 +368,9 @@ def test_watchdog_and_guards_import_little():
 
 LEFT = """
 import os, signal, socket, time
-from bedrock_worker.run import watchdog
+from bedrock_worker.run import guard
 
-class Killed(watchdog.Watchdog):
+class Killed(guard.Watchdog):
     def _guard(self, control, folder):
         for _ in range(3):
             if os.fork():
@@ -387,7 +387,7 @@ class Killed(watchdog.Watchdog):
 
 parent = os.getpid()
 told, tells = os.pipe()
-watchdog.ROUND_S, watchdog.ROUNDS_MAX = 0.0, 10**9  # each is over after its first look, as on a busy machine
+guard.ROUND_S, guard.ROUNDS_MAX = 0.0, 10**9  # each is over after its first look, as on a busy machine
 worker, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 socket.send_fds(ours, [b"guard"], [tells])
 ours.close()
@@ -397,7 +397,7 @@ Killed(worker, adopts=True).fork_guards()
 
 
 def test_what_a_killed_guard_left_is_killed_however_long_it_takes_to_end(tmp_path):
-    code = CODE.partition("from bedrock_worker.run.watchdog")[0] + LEFT
+    code = CODE.partition("from bedrock_worker.run.guard")[0] + LEFT
     folder = str(Path(bedrock_worker.__file__).parent)
     command = [sys.executable, "-I", "-S", "-c", code, folder, "adopts"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bedrock_worker.policy.rules import CPU_TO_KILL_S, LIMITS, NICE_MAX, ResourceLimits
+from bedrock_worker.policy.program import CPU_TO_KILL_S, LIMITS, NICE_MAX, ResourceLimits
 from bedrock_worker.run.process import ChildProcess
 from bedrock_worker.run.watchdog_client import WatchdogClient
 

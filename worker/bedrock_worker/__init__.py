@@ -15,8 +15,18 @@ from bedrock_worker.enqueuing import (
     wait_all,
     wait_all_async,
 )
-from bedrock_worker.functions import CurrentRun, Fail, Job, Retry, Snooze, cron, current_run, job
-from bedrock_worker.hooks import lifespan, middleware
+from bedrock_worker.functions import (
+    CurrentRun,
+    Fail,
+    Job,
+    Retry,
+    Snooze,
+    cron,
+    current_run,
+    job,
+    lifespan,
+    middleware,
+)
 
 if TYPE_CHECKING:
     from bedrock_worker.workflows import (

@@ -1,4 +1,6 @@
-"""Jobs as Python functions: ``@job("report/*")`` and ``@cron("0 9 * * *")``, and their exceptions.
+"""Jobs as Python functions: ``@job("report/*")`` and ``@cron("0 9 * * *")``, and their exceptions and hooks.
+
+Hooks surround runs: ``@lifespan`` once in each process, ``@middleware`` each run.
 
 Applications and runs import this module, so it imports little: it only records declarations, which
 ``python_module`` checks.
@@ -6,13 +8,22 @@ Applications and runs import this module, so it imports little: it only records 
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from bedrock_worker.current import CurrentRun, Job, current_run
 from bedrock_worker.enqueuing import (
@@ -24,7 +35,6 @@ from bedrock_worker.enqueuing import (
     delay_s,
     job_function,
 )
-from bedrock_worker.retry_rules import Backoff, Exceptions, sent_options
 
 __all__ = [
     "CurrentRun",
@@ -43,7 +53,7 @@ __all__ = [
 ]
 
 DONE, RAISED, TRY_AGAIN, FAIL_PERMANENTLY, SNOOZE, RETRY, UNFIT = 0, 1, 75, 100, 101, 102, 103
-"""Exit statuses of a command or function; ``report.outcome`` says what each of the last five does."""
+"""Exit statuses of a command or function; ``report.reporter`` says what each of the last five does."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -224,3 +234,254 @@ def _note(function: F, pattern: str, expression: str | None, zone: str, options:
     declaration = Declared(function.__module__, plain, pattern, expression, zone, options)
     _declared.setdefault(declaration.module, []).append(declaration)
     return function
+
+
+# --- retry rules -----------------------------------------------------------------------------------------
+#
+# The process that runs the function applies these rules, since classes and functions cannot be sent to a
+# server.
+
+Exceptions = type[Exception] | tuple[type[Exception], ...]
+"""One or several classes of exceptions; each includes its subclasses."""
+
+Backoff = Delay | Sequence[Delay] | Callable[[int, Exception], Delay]
+"""A delay that doubles, a delay for each retry, or a function of the attempt and its error."""
+
+RETRY_RULES = ("retry_on", "give_up_on")
+"""Options that only the worker applies, and that are not sent to the server."""
+
+
+class Decision(NamedTuple):
+    """What the rules say about a run that ended with an error."""
+
+    final: bool
+    """True if the job fails permanently."""
+    delay: int | None = None
+    """Whole seconds until the retry; None: the job's ``backoff`` applies."""
+
+
+class RetryRules:
+    """The rules of one function."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Read the options of a declaration; raises ValueError if they contradict each other."""
+        self._retried = _classes(options.get("retry_on") or (), "retry_on")
+        self._final = _classes(options.get("give_up_on") or (), "give_up_on")
+        backoff = options.get("backoff")
+        self._own = backoff if callable(backoff) or _is_list(backoff) else None
+        self.listed: tuple[int, ...] = ()
+        """The delays in seconds, if ``backoff`` is a list; otherwise empty."""
+        retries = options.get("retries")
+        for kind in self._retried:
+            if given_up := next((each for each in self._final if issubclass(kind, each)), None):
+                words = f"give_up_on: {given_up.__name__} includes {kind.__name__} of retry_on"
+                raise ValueError(f"{words}, which would never be retried")
+        if self._retried and retries == 0:
+            raise ValueError("retry_on: expected nothing together with retries=0")
+        if self._own is None:
+            return
+        if options.get("max_backoff") is not None:
+            raise ValueError("max_backoff: expected nothing together with a list or a function as backoff")
+        if callable(self._own):
+            _check_takes_two(self._own)
+            return
+        self.listed = tuple(ceil(delay_s(each, "backoff")) for each in self._own)
+        if not self.listed:
+            raise ValueError("backoff: expected at least one delay")
+        if isinstance(retries, int) and len(self.listed) > retries:
+            raise ValueError(
+                f"backoff: {len(self.listed)} delays for {retries} retries: expected at most as many"
+            )
+
+    def __bool__(self) -> bool:
+        """Return whether there is any rule."""
+        return bool(self._retried or self._final or self._own is not None)
+
+    def decide(self, error: Exception, attempt: int) -> Decision | None:
+        """Return what follows from an error of an ``attempt``, counted from 1; None if no rule applies.
+
+        An exception group fails the job permanently if the class of any member is in ``give_up_on``, or if
+        ``retry_on`` is given and the class of any member is not in it. Raises what a ``backoff`` function
+        raises.
+        """
+        errors = list(leaves(error))
+        if self._final and any(isinstance(each, self._final) for each in errors):
+            return Decision(final=True)
+        if self._retried and not all(isinstance(each, self._retried) for each in errors):
+            return Decision(final=True)
+        if self.listed:
+            return Decision(False, self.listed[min(attempt, len(self.listed)) - 1])
+        if self._own is not None:
+            return Decision(False, ceil(delay_s(self._own(attempt, error), "backoff")))
+        return Decision(final=False) if self._retried else None
+
+
+def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are attributes of CreateJob; a ``backoff`` that is a list sets ``retries``.
+
+    Raises ValueError if the options contradict each other.
+    """
+    rules = RetryRules(options)
+    sent = {key: value for key, value in options.items() if key not in RETRY_RULES}
+    if rules.listed:
+        sent["retries"] = options.get("retries", len(rules.listed))
+    if _is_list(sent.get("backoff")) or callable(sent.get("backoff")):
+        del sent["backoff"]
+    return sent
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, or the members of an exception group and of groups in it."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error
+
+
+def _is_list(backoff: object) -> bool:
+    return isinstance(backoff, Sequence) and not isinstance(backoff, (str, bytes))
+
+
+def _classes(given: object, name: str) -> tuple[type[Exception], ...]:
+    kinds = given if isinstance(given, tuple) else (given,)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            words = f"{name}: expected classes of exceptions, as in (OSError, ValueError), got {kind!r}"
+            raise ValueError(words)  # noqa: TRY004  as all faults of a declaration
+    return kinds
+
+
+def _check_takes_two(function: Callable[..., object]) -> None:
+    try:
+        inspect.signature(function).bind(1, ValueError())
+    except TypeError:
+        words = f"backoff: expected a function of (attempt, error), {function!r} cannot be called with two"
+        raise ValueError(words) from None
+    except ValueError:  # a builtin without a signature
+        return
+
+
+# --- hooks -----------------------------------------------------------------------------------------------
+#
+# A hook is a generator function with one ``yield``, as for ``contextlib.contextmanager``; for async functions
+# it may be async.
+
+Lifespan = TypeVar("Lifespan", bound=Callable[[], Iterator[object] | AsyncIterator[object]])
+Middleware = TypeVar("Middleware", bound=Callable[[CurrentRun], Iterator[object] | AsyncIterator[object]])
+
+
+class _Hook(NamedTuple):
+    """A declared hook."""
+
+    make: Callable[..., Any]
+    """Returns the context manager of the hook."""
+    is_async: bool
+
+    async def enter(self, stack: AsyncExitStack, *arguments: object) -> None:
+        """Enter the context manager of the hook; the stack exits it."""
+        made = self.make(*arguments)
+        await (stack.enter_async_context(made) if self.is_async else _done(stack.enter_context(made)))
+
+
+async def _done(_: object) -> None:
+    """Do nothing, as the awaitable counterpart of a synchronous enter."""
+
+
+_lifespans: list[_Hook] = []
+_middleware: list[_Hook] = []
+
+_open = ExitStack()
+_opened = 0
+"""How many lifespans this process has opened, in the order of their declaration."""
+
+
+def lifespan(function: Lifespan) -> Lifespan:
+    """Declare a resource that a process of functions opens before its first run and closes after its last.
+
+    ``function`` opens the resource, yields once, and closes it. A process opens lifespans in the order of
+    their declaration and closes them in reverse. If one cannot be opened, the run fails with its exception,
+    and the next run tries again. A killed process closes nothing. An async lifespan is for async functions:
+    it belongs to the event loop that they share, or to that of a single run.
+    """
+    _lifespans.append(_hook(function, "lifespan"))
+    return function
+
+
+def middleware(function: Middleware) -> Middleware:
+    """Wrap every run of every function, for tracing, sessions or error reports.
+
+    ``function`` gets the run. Its code before the ``yield`` runs before the run, and its code after the
+    ``yield`` afterwards. An exception of the run is raised at the ``yield``, also ``Retry``, ``Snooze`` and
+    ``Fail``. The first declared middleware is the outermost. Async middleware wraps only the runs of async
+    functions.
+    """
+    _middleware.append(_hook(function, "middleware"))
+    return function
+
+
+def _hook(function: Callable[..., Any], name: str) -> _Hook:
+    if inspect.isasyncgenfunction(function):
+        return _Hook(asynccontextmanager(function), True)
+    if inspect.isgeneratorfunction(function):
+        return _Hook(contextmanager(function), False)
+    given = getattr(function, "__qualname__", repr(function))
+    raise TypeError(f"@{name} needs a function with one yield; got {given}")
+
+
+def open_lifespans() -> None:
+    """Open the lifespans that are not open yet in this process, except async ones; raises what they raise."""
+    global _opened
+    while _opened < len(_lifespans):
+        if not _lifespans[_opened].is_async:
+            _open.enter_context(_lifespans[_opened].make())
+        _opened += 1
+
+
+def close_lifespans() -> None:
+    """Close all lifespans; raises what they raise."""
+    global _opened
+    _opened = 0
+    _open.close()
+
+
+@asynccontextmanager
+async def all_lifespans() -> AsyncIterator[None]:
+    """Keep all lifespans open, async ones too."""
+    async with AsyncExitStack() as stack:
+        for each in _lifespans:
+            await each.enter(stack)
+        yield
+
+
+@asynccontextmanager
+async def async_lifespans() -> AsyncIterator[None]:
+    """Keep the async lifespans open."""
+    async with AsyncExitStack() as stack:
+        for each in _lifespans:
+            if each.is_async:
+                await each.enter(stack)
+        yield
+
+
+def around_run() -> AbstractContextManager[None]:
+    """Surround the current run with all middleware that is not async."""
+    return _within_middleware() if _middleware else nullcontext()
+
+
+@contextmanager
+def _within_middleware() -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in _middleware:
+            if not each.is_async:
+                stack.enter_context(each.make(current_run()))
+        yield
+
+
+@asynccontextmanager
+async def around_async_run() -> AsyncIterator[None]:
+    """Surround the current run of an async function with all middleware."""
+    async with AsyncExitStack() as stack:
+        for each in _middleware:
+            await each.enter(stack, current_run())
+        yield

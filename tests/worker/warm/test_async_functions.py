@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from bedrock_worker import hooks
+from bedrock_worker import functions
 from bedrock_worker.cli import main
 from bedrock_worker.options import ASYNC_SLOTS, ISOLATIONS
 from bedrock_worker.policy.program import ProgramSelector
-from bedrock_worker.pull.job import jobs_of
+from bedrock_worker.pull import jobs_of
 from bedrock_worker.run import loop_client, loop_process
 from click.testing import CliRunner
 
@@ -84,8 +84,8 @@ STAYS = "note(f'began {job.id}'); await there('go'); return {'pid': os.getpid()}
 @pytest.fixture(autouse=True)
 def _no_hooks(monkeypatch):
     """Forget at the end what the worker's own import of a module has declared."""
-    monkeypatch.setattr(hooks, "_lifespans", [])
-    monkeypatch.setattr(hooks, "_middleware", [])
+    monkeypatch.setattr(functions, "_lifespans", [])
+    monkeypatch.setattr(functions, "_middleware", [])
 
 
 def notes():
@@ -294,9 +294,9 @@ def test_messages_arrive_in_pieces():
 
 async def test_an_end_that_frees_no_slot_leaves_a_waiting_request_alone(server, working, write, monkeypatch):
     """It asks for async functions, and is cut short only by an end after which it would ask for more."""
-    monkeypatch.setattr("bedrock_worker.run.slots.RUN_S_FIRST", 0.001)
-    monkeypatch.setattr("bedrock_worker.run.slots.WEIGHT", 0.0)
-    monkeypatch.setattr("bedrock_worker.run.slots.HELD_S_MAX", 1_000)
+    monkeypatch.setattr("bedrock_worker.agent.RUN_S_FIRST", 0.001)
+    monkeypatch.setattr("bedrock_worker.agent.WEIGHT", 0.0)
+    monkeypatch.setattr("bedrock_worker.agent.HELD_S_MAX", 1_000)
     Path("go").touch()
     for _ in range(30):
         await server.add("Sync")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bedrock_worker import hooks
+from bedrock_worker import functions
 from bedrock_worker.policy.python_module import BadModule, load
 
 from tests.effort import crossed
@@ -80,8 +80,8 @@ async def later():
 @pytest.fixture(autouse=True)
 def _no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget at the end what the worker's own import of a module has declared."""
-    monkeypatch.setattr(hooks, "_lifespans", [])
-    monkeypatch.setattr(hooks, "_middleware", [])
+    monkeypatch.setattr(functions, "_lifespans", [])
+    monkeypatch.setattr(functions, "_middleware", [])
 
 
 def notes() -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bedrock_worker.run.pooled import NeverBegan
+from bedrock_worker.run.watchdog_client import NeverBegan
 
 from tests.worker.conftest import until
 from tests.worker.warm.conftest import WAYS, outcomes

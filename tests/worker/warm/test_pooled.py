@@ -226,7 +226,7 @@ async def test_a_process_is_not_kept_where_no_handle_is_left(server, working, wr
     def none_left(*_, **__):
         raise OSError(24, "too many")
 
-    monkeypatch.setattr("bedrock_worker.run.pooled.Alarm", none_left)
+    monkeypatch.setattr("bedrock_worker.run.watchdog_client.Alarm", none_left)
     async with working(module=write(), **REUSED):
         for number in (1, 2):
             await server.add(data=json.dumps({"do": '({"runs": runs})'}))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from bedrock_worker.run.kernel import NEVER, Alarm
 from bedrock_worker.run.pipes import Pump
-from bedrock_worker.run.pooled import NeverBegan, PooledProcess, PooledRun
+from bedrock_worker.run.watchdog_client import NeverBegan, PooledProcess, PooledRun
 
 from tests.worker.conftest import until
 from tests.worker.fake_server import DEADLINE_S

@@ -26,9 +26,8 @@ from pydantic import ValidationError
 from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
 from bedrock_worker.enqueuing import EnqueueOptions, seconds_in, with_first_run
-from bedrock_worker.functions import Declared, declared_in, look_in
+from bedrock_worker.functions import RETRY_RULES, Declared, declared_in, look_in, sent_options
 from bedrock_worker.options import ISOLATIONS
-from bedrock_worker.retry_rules import RETRY_RULES, sent_options
 from bedrockjobs.base import clock
 from bedrockjobs.base.config import PATTERN_CHARS_MAX
 from bedrockjobs.base.errors import CommandError

@@ -17,8 +17,7 @@ from typing import Any, cast
 
 from bedrock_worker.current import PROGRESS
 from bedrock_worker.log import event, printable
-from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.pull.puller import ServerLink, pause
+from bedrock_worker.pull import ServerLink, TakenJob, pause
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import OUTPUT_LINE_CHARS_MAX, OUTPUT_LINES_PER_APPEND_MAX
 from bedrockjobs.base.errors import CommandError, NotFound, UnknownCommand, WrongState

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from bedrock_worker.functions import FAIL_PERMANENTLY
 from bedrock_worker.options import VERSION
 from bedrock_worker.policy.program import PRIVATE_TOO
-from bedrock_worker.report.outcome import TIMED_OUT
+from bedrock_worker.report.reporter import TIMED_OUT
 from bedrock_worker.run.run_function import read_job
 from bedrockjobs.base.wire import command_error
 from bedrockjobs.commands.options import Fetch

@@ -37,12 +37,12 @@ from bedrock_worker.functions import (
     UNFIT,
     Declared,
     Fail,
+    RetryRules,
     declared_in,
 )
 from bedrock_worker.policy.python_module import load
-from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.report.outcome import RETRIES_ASKED, CompletedCommand, report_of
-from bedrock_worker.retry_rules import RetryRules
+from bedrock_worker.pull import TakenJob
+from bedrock_worker.report.reporter import RETRIES_ASKED, CompletedCommand, report_of
 from bedrock_worker.run.run_function import (
     awaited_for_job,
     called_for_job,

@@ -16,18 +16,16 @@ from datetime import timedelta
 from bedrock_worker.current import PROGRESS_VARIABLE
 from bedrock_worker.log import LOG, event, printable
 from bedrock_worker.options import WorkerOptions
-from bedrock_worker.policy.program import Program, ProgramSelector
-from bedrock_worker.policy.rules import JobRefused
-from bedrock_worker.pull.job import TakenJob
-from bedrock_worker.report import outcome
+from bedrock_worker.policy.program import JobRefused, Program, ProgramSelector
+from bedrock_worker.pull import TakenJob
+from bedrock_worker.report import reporter
 from bedrock_worker.run.guard import DATA_FILE
 from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.loop_client import FOLDER_BYTES, EndedForAnother, LoopProcesses, LoopRun
 from bedrock_worker.run.pipes import Mask
-from bedrock_worker.run.pooled import NeverBegan, PooledRun
 from bedrock_worker.run.process import CannotStart, ChildProcess, Warm, pooled_run
 from bedrock_worker.run.run_function import ERROR_FILE
-from bedrock_worker.run.watchdog_client import WatchdogClient
+from bedrock_worker.run.watchdog_client import NeverBegan, PooledRun, WatchdogClient
 from bedrockjobs.base.clock import SystemClock, timestamp_ms
 from bedrockjobs.base.config import GRACE_S_DEFAULT, HEARTBEAT_S, LEASE_S_DEFAULT
 from bedrockjobs.client import RUN_TOKEN_VARIABLE
@@ -147,13 +145,13 @@ class JobRun:
         self._turn.set_result(begins)
         return True
 
-    def not_begun(self) -> outcome.Report | None:
+    def not_begun(self) -> reporter.Report | None:
         """Return the report of a run that did not begin, or None if the run is no longer ours."""
         if self._lost:
             return None
-        return outcome.stopped(self.job, min(self._stops)) if self._stops else outcome.requeued(self.job)
+        return reporter.stopped(self.job, min(self._stops)) if self._stops else reporter.requeued(self.job)
 
-    async def perform(self) -> outcome.Report | None:
+    async def perform(self) -> reporter.Report | None:
         """Run the command and return the report, or None if the run is no longer ours.
 
         A command that cannot be started at the moment is retried later; one that can never be started fails.
@@ -163,23 +161,23 @@ class JobRun:
             ended = await self._run_job()
             left = self._child is None or self._child.folder_left
             if left and ended.status and self._folder:
-                failure = outcome.failure_of(f"{self._folder}/{ERROR_FILE}")
+                failure = reporter.failure_of(f"{self._folder}/{ERROR_FILE}")
                 ended = replace(ended, failure=None if failure is None else self._shown(failure))
-            report = outcome.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
+            report = reporter.report_of(job, ended, f"{self._folder}/{RESULT_FILE}" if left else None)
         except (NeverBegan, EndedForAnother):
-            return None if self._lost else outcome.requeued(job)
+            return None if self._lost else reporter.requeued(job)
         except JobRefused as error:
             event(logging.ERROR, "refused", job=job.job_id, run=job.run_id, error=error)
-            return outcome.refused(job, error)
+            return reporter.refused(job, error)
         except OSError as error:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
-            return outcome.try_again(job)
+            return reporter.try_again(job)
         except CannotStart as error:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
-            return outcome.could_not_start(job, str(error))
+            return reporter.could_not_start(job, str(error))
         except ValueError as error:
             event(logging.ERROR, "not started", job=job.job_id, run=job.run_id, error=error)
-            return outcome.could_not_start(job, f"cannot start the command: {error}")
+            return reporter.could_not_start(job, f"cannot start the command: {error}")
         finally:
             if self._child is not None:
                 if self._child.folder_left:
@@ -200,7 +198,7 @@ class JobRun:
                 left=self._child.survivors,
             )
         if self._handing_back and self._child.was_signalled and ended.timed_out_s is None:
-            return outcome.requeued(job)
+            return reporter.requeued(job)
         masked = None if report.data is None else self._mask(report.data)
         return report if masked == report.data else report.model_copy(update={"data": masked})
 
@@ -208,7 +206,7 @@ class JobRun:
         """Return a text with secrets masked and control characters escaped, line by line."""
         return "\n".join(printable(self._mask(line)) for line in text.split("\n"))
 
-    def _log_end(self, ended: outcome.CompletedCommand, report: outcome.Report) -> None:
+    def _log_end(self, ended: reporter.CompletedCommand, report: reporter.Report) -> None:
         """Log how the command ended, and the last line of its output if it failed."""
         job, level, error = self.job, logging.INFO, None
         if self._lost or self._handing_back:
@@ -284,7 +282,7 @@ class JobRun:
         self._child.signal(number)
         return True
 
-    async def _run_job(self) -> outcome.CompletedCommand:
+    async def _run_job(self) -> reporter.CompletedCommand:
         job = self.job
         program = self._selector.program_for(job)
         token = job.reply.run_token
@@ -303,7 +301,7 @@ class JobRun:
 
     async def _ended(
         self, program: Program, term_s: float | None, kill_s: float | None, *, pooled: bool = True
-    ) -> outcome.CompletedCommand:
+    ) -> reporter.CompletedCommand:
         """Run the command and wait for its end; raises NeverBegan only if ``pooled``."""
         job = self.job
         self._child = child = self._start_command(program, term_s, pooled=pooled)
@@ -331,12 +329,12 @@ class JobRun:
                 child.signal(signal.SIGKILL)
         return self._completed(await end, timed_out_s)
 
-    def _completed(self, status: int, timed_out_s: float | None = None) -> outcome.CompletedCommand:
+    def _completed(self, status: int, timed_out_s: float | None = None) -> reporter.CompletedCommand:
         child = self._child
         assert child is not None
         failure = child.failure if isinstance(child, LoopRun) else None
         shown = None if failure is None else self._shown(failure)
-        return outcome.CompletedCommand(status, self._tail, timed_out_s, child.result, shown)
+        return reporter.CompletedCommand(status, self._tail, timed_out_s, child.result, shown)
 
     def _start_command(
         self, program: Program, term_s: float | None, *, pooled: bool

@@ -25,9 +25,8 @@ from bedrock_worker.report.output import LineSplitter
 from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.loop_process import BLOCKED_S, Frames, frame_of
 from bedrock_worker.run.pipes import Listener
-from bedrock_worker.run.pooled import NeverBegan
 from bedrock_worker.run.process import ChildProcess
-from bedrock_worker.run.watchdog_client import CLOSE_S, WatchdogClient
+from bedrock_worker.run.watchdog_client import CLOSE_S, NeverBegan, WatchdogClient
 
 RETIRED_MAX = 4
 """Maximum replaced processes that still have runs; while there are so many, the current one stays."""

@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from bedrock_worker import hooks
+from bedrock_worker import functions
 from bedrock_worker.current import PROGRESS, CurrentRun, Job, run_in_place
 from bedrock_worker.functions import DONE, RAISED, look_in
 from bedrock_worker.run import kernel, run_function
@@ -357,7 +357,7 @@ class _Lifespans:
 
     async def _hold_open(self, ready: asyncio.Future[None]) -> None:
         try:
-            async with hooks.all_lifespans():
+            async with functions.all_lifespans():
                 self._state = ProcessState(threads=False), _surroundings()
                 ready.set_result(None)
                 await self._end.wait()

@@ -15,7 +15,7 @@ import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bedrock_worker.log import printable
-from bedrock_worker.policy.rules import SECRET_CHARS_MIN
+from bedrock_worker.policy.program import SECRET_CHARS_MIN
 from bedrock_worker.report.output import CUT, LineSplitter
 
 MASKED = "***"

@@ -23,12 +23,11 @@ import msgspec
 
 from bedrock_worker.current import PROGRESS
 from bedrock_worker.log import printable
-from bedrock_worker.policy.rules import ResourceLimits
+from bedrock_worker.policy.program import ResourceLimits
 from bedrock_worker.run.guard import BEFORE_FILE
 from bedrock_worker.run.kernel import NEVER
 from bedrock_worker.run.pipes import Listener, Pump
-from bedrock_worker.run.pooled import PooledRun
-from bedrock_worker.run.watchdog_client import WatchdogClient
+from bedrock_worker.run.watchdog_client import PooledRun, WatchdogClient
 
 START_S = 30.0
 """Maximum seconds for the guard to start the command; a guard that takes longer is considered hung."""

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bedrock_worker import hooks
+from bedrock_worker import functions
 from bedrock_worker.arguments import MOCK, PASSED, RESULT, Arguments, OtherArguments, WrongArguments
 from bedrock_worker.current import PROGRESS_VARIABLE, Job, current_run, report_progress_to, set_current_run
 from bedrock_worker.functions import (
@@ -35,11 +35,12 @@ from bedrock_worker.functions import (
     Declared,
     Fail,
     Retry,
+    RetryRules,
     Snooze,
     declared_in,
+    leaves,
     look_in,
 )
-from bedrock_worker.retry_rules import RetryRules, leaves
 
 ERROR_FILE = "error.json"
 """The file next to the result with the ``error`` and ``traceback`` of a failed function."""
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 def close_lifespans() -> None:
     """Close the lifespans that this process has opened for its runs; a failure is only printed."""
     try:
-        hooks.close_lifespans()
+        functions.close_lifespans()
     except Exception:
         traceback.print_exc()
 
@@ -252,7 +253,7 @@ def _call(module: str, name: str, job_text: str | None) -> Any:
     imported = importlib.import_module(module)
     declared = declaration(module, name)
     function = getattr(imported, name)
-    hooks.open_lifespans()
+    functions.open_lifespans()
 
     def read() -> Job:
         return job_of(read_job() if job_text is None else json.loads(job_text))
@@ -269,7 +270,7 @@ def _call(module: str, name: str, job_text: str | None) -> Any:
 
 
 async def _with_own_loop(declared: Declared, function: Callable[..., Any], job: Job | None) -> Any:
-    async with hooks.async_lifespans():
+    async with functions.async_lifespans():
         return await awaited_for_job(declared, function, job)
 
 
@@ -280,7 +281,7 @@ def called_for_job(
 
     ``awaited`` turns a coroutine that the function returns into its result.
     """
-    with hooks.around_run():
+    with functions.around_run():
         returned, finish = _begin_call(declared, function, job)
         return finish(awaited(returned))
     return None  # a middleware has handled the exception
@@ -288,7 +289,7 @@ def called_for_job(
 
 async def awaited_for_job(declared: Declared, function: Callable[..., Any], job: Job | None) -> Any:
     """Call an async function with a job or with its data, as ``called_for_job`` does."""
-    async with hooks.around_async_run():
+    async with functions.around_async_run():
         returned, finish = _begin_call(declared, function, job)
         return finish(await returned)
     return None  # a middleware has handled the exception

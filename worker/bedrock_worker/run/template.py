@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from bedrock_worker import current, hooks
+from bedrock_worker import current, functions
 from bedrock_worker.functions import DONE, FAIL_PERMANENTLY, RAISED, RETRY, SNOOZE, TRY_AGAIN, UNFIT, look_in
 from bedrock_worker.run import kernel, run_function
 from bedrock_worker.run.kernel import ControlGroup
@@ -184,7 +184,7 @@ def _be_process(
         environment.set(request["own"])
         if state is None and word == b"again":
             with suppress(Exception):  # the run raises it again
-                hooks.open_lifespans()  # before the state is recorded: it stays from run to run
+                functions.open_lifespans()  # before the state is recorded: it stays from run to run
             state = ProcessState()
         imported.begin_run()
         status, result = _perform_run(request, environment, imported, data, file)

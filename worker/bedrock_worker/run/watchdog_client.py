@@ -1,35 +1,40 @@
-"""The worker's interface to its watchdog: starts and restarts it, and obtains guards from it.
+"""The worker's ends of its watchdog, which it starts and restarts, of its guards, and of reusable processes.
 
-A worker has one watchdog, and one guard per slot.
+A worker has one watchdog, and one guard per slot, which serves one command after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import bedrock_worker
 from bedrock_worker.log import event
 from bedrock_worker.run import kernel
-from bedrock_worker.run.guard_link import GuardLink
-from bedrock_worker.run.watchdog import IGNORED, ROUND_S
+from bedrock_worker.run.guard import DATA_FILE, IGNORED, ROUND_S
+from bedrock_worker.run.kernel import NEVER, Alarm, Stops
+from bedrock_worker.run.pipes import Listener, Pump, drain
+from bedrock_worker.run.warm import read_end
 
 CODE = """
 import sys
 _, folder, kind = sys.argv
 package = sys.modules["bedrock_worker"] = type(sys)("bedrock_worker")
 package.__path__ = [folder]
-from bedrock_worker.run.watchdog import main
+from bedrock_worker.run.guard import main
 main(adopts=kind == "adopts")
 """
 """The program of the watchdog's isolated interpreter, which finds no modules but ours.
@@ -316,3 +321,369 @@ class WatchdogClient:
             process.wait()
             self._left = self._left or self._adopts
         self._end_orphans()  # the watchdog may have died with orphans of a guard
+
+
+# --- a guard's link --------------------------------------------------------------------------------------
+
+Hear = Callable[[dict[str, Any] | None], None]
+"""Called with a message of the guard, or None if the guard is dead."""
+
+
+class GuardLink:
+    """The connection to one guard. Belongs to the event loop of the main thread."""
+
+    def __init__(self, channel: socket.socket, idle: Hear, watchdog: int) -> None:
+        """Listen to a guard of the process ``watchdog``; ``idle`` handles messages while no command runs."""
+        channel.setblocking(False)
+        self.watchdog = watchdog
+        self._way, self._idle = channel, idle
+        self.pumps: list[Pump] = []
+        """The output pipes of the guard's process for functions, shared by several runs."""
+        self.process: PooledProcess | None = None
+        """The process for functions to which the worker gives runs directly, or None."""
+        self._handed: list[int] = []
+        self.on_message = idle
+        self.pid = 0
+        """The guard's process id, 0 until it has started."""
+        self.unread = False
+        """True if the guard died without reading its last request."""
+        self.answered = False
+        """True if the guard has answered since the last ping."""
+        self._process = -1
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._read)
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the guard is not known to be dead and has not been released."""
+        return self._way.fileno() >= 0
+
+    def give(self, head: bytes, template: bytes, data: str, output: Sequence[int], hear: Hear) -> None:
+        """Start a run; ``hear`` handles its messages.
+
+        ``head`` describes the run and ``template`` how to start its template, each as one line of JSON;
+        ``data`` is the text of the job, ``output`` the handles for stdout and stderr. Raises OSError if the
+        guard is dead.
+        """
+        self.drop_process()  # the guard terminates it
+        kernel.send(self._way, b"run", b"\n".join((head, template, data.encode())), output)
+        self.on_message = hear
+
+    def send(self, word: bytes) -> None:
+        """Send a message about the current command."""
+        with suppress(OSError):  # the guard is dead, and so is its command
+            self._way.send(word)
+
+    def resume_if_stopped(self, stops: Stops) -> None:
+        """Resume the guard if it is stopped (SIGSTOP); kill it if that happens again."""
+        if self._process >= 0 and kernel.state_of(self.pid) in kernel.STOPPED:
+            stops.end(self.pid, self._process)
+
+    def ping(self) -> None:
+        """Ping the guard."""
+        self.answered = False
+        self.send(b"ask")
+
+    def kill(self) -> None:
+        """Kill a guard that does not respond; the kernel and the watchdog then end its run."""
+        if self._process >= 0:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+    def keep_process(self, pid: int, *, kind: bytes, folder: str, data: str, runs: int) -> None:
+        """Keep the process whose socket came with the last message, for at most ``runs`` runs of its kind."""
+        try:
+            channel = socket.socket(fileno=self._handed.pop())
+            process = PooledProcess(channel, pid, kind=kind, folder=folder, data=data, runs=runs)
+        except (IndexError, OSError):  # the handle limit is reached
+            self.send(b"retire %d" % pid)
+            return
+        with suppress(OSError):  # the guard is dead, and so is the process
+            kernel.send(self._way, b"alarm", handles=[process.alarm.handle])
+        self.process = process
+
+    def drop_process(self) -> None:
+        """Close the connection to the process for functions, which then exits."""
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
+    def mark_idle(self) -> None:
+        """Mark the guard as idle."""
+        self.on_message = self._idle
+
+    def release(self) -> None:
+        """Release the guard, which kills what still runs and removes the folder of the run."""
+        if self.is_alive:
+            asyncio.get_running_loop().remove_reader(self._way.fileno())
+            self._way.close()
+        if self._process >= 0:
+            os.close(self._process)
+            self._process = -1
+        self.drop_process()
+        for pump in self.pumps:
+            pump.stop_reading()
+
+    def _read(self) -> None:
+        try:
+            # Each message is much shorter than 64 KiB.
+            word, self._handed, _, _ = socket.recv_fds(self._way, 65_536, kernel.HANDLES_MAX)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:  # so that the kernel reports unread data again
+            word, self.unread = b"", True
+        except OSError:
+            word = b""
+        if not word:
+            process, resting = self.process, self.on_message == self._idle
+            self.release()
+            self.on_message(None)
+            if process is not None and resting:  # otherwise the run checks the folder
+                shutil.rmtree(process.folder, ignore_errors=True)
+            return
+        self._on_message(json.loads(word))
+        for handle in self._handed:
+            os.close(handle)
+        self._handed = []
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        if message.keys() == {"guard"}:
+            with suppress(OSError):  # the guard is dead, or the handle limit is reached
+                self._process = os.pidfd_open(message["guard"])
+                self.pid = message["guard"]
+            return
+        if "there" in message:
+            self.answered = True
+            return
+        if "gone" not in message:
+            self.on_message(message)
+            return
+        resting = True
+        if self.process is not None and self.process.pid == message["gone"]:
+            process, self.process = self.process, None
+            resting = self.on_message == self._idle
+            self.on_message(message)
+            process.close()
+        if resting:  # otherwise the run checks the folder
+            shutil.rmtree(message["folder"], ignore_errors=True)
+
+
+# --- a reusable process for functions --------------------------------------------------------------------
+#
+# The worker gives runs directly to it. The guard only waits for the exit of the process, and signals or kills
+# it on request. At the deadline of a run, a timer tells the guard to kill the process, even if the worker
+# hangs.
+
+HearEnd = Callable[[dict[str, Any]], None]
+"""Called with the message that reports the end of a run."""
+
+
+class PooledProcess:
+    """The worker's end of one process. Belongs to the event loop of the main thread."""
+
+    def __init__(
+        self, channel: socket.socket, pid: int, *, kind: bytes, folder: str, data: str, runs: int
+    ) -> None:
+        """Listen to a process that has a ``folder`` and may serve ``runs`` more runs of a ``kind``.
+
+        ``data`` is the job of the run that the process has done already. Raises OSError, and closes the
+        socket, if the machine is out of resources.
+        """
+        self._way, self.pid, self.kind, self.folder, self._runs = channel, pid, kind, folder, runs
+        try:
+            self.alarm = Alarm()
+        except OSError:
+            channel.close()
+            raise
+        channel.setblocking(False)
+        self._on_end: HearEnd | None = None
+        self._data, self._data_before = data, ""
+        self.unread = False
+        """True if the process died without reading its last run."""
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._read_message)
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether the process can take a run."""
+        return self._way.fileno() >= 0
+
+    def start_run(self, head: bytes, data: str, until: float, hear: HearEnd) -> None:
+        """Give the process a run and call ``hear`` when the run ends; raises OSError if that fails."""
+        self._runs -= 1
+        self._data, self._data_before = data, self._data
+        self.alarm.set(until)
+        kernel.send(self._way, b"again" if self._runs > 0 else b"last", head + b"\n" + data.encode())
+        self._on_end = hear
+
+    def mark_idle(self) -> None:
+        """Mark the process as idle."""
+        self._on_end = None
+        if self.is_alive:
+            self.alarm.set(NEVER)
+
+    def close(self) -> None:
+        """Close the connection; an idle process exits."""
+        if self.is_alive:
+            asyncio.get_running_loop().remove_reader(self._way.fileno())
+            self._way.close()
+            self.alarm.set(NEVER)  # the guard also holds the timer, and would kill a later process
+            self.alarm.close()
+
+    def read_rest(self) -> None:
+        """Read the messages that the process sent before it died."""
+        while self.is_alive and self._read_message():
+            pass
+
+    def never_began(self) -> bool:
+        """Return whether the process was killed before it began its last run.
+
+        A process begins a run by writing the job into its folder; it may be killed after reading the request,
+        but before that.
+        """
+        if self.unread:
+            return True
+        if self._data == self._data_before:  # then the file does not tell which run wrote it
+            return False
+        try:
+            handle = os.open(f"{self.folder}/{DATA_FILE}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(handle, "rb") as file:
+                return file.read() == self._data_before.encode()
+        except OSError:
+            return False
+
+    def _read_message(self) -> bool:
+        """Read one message; return whether there was one."""
+        try:
+            word = self._way.recv(kernel.READ_BYTES)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:  # so that the kernel reports unread data again
+            word, self.unread = b"", True
+        except OSError:
+            word = b""
+        if not word:  # the process has ended, which its guard reports
+            asyncio.get_running_loop().remove_reader(self._way.fileno())
+        elif self._on_end is not None:
+            self._on_end(read_end(word))
+        return bool(word)
+
+
+class NeverBegan(Exception):
+    """A process was killed before it began its run, which another process can perform."""
+
+
+class PooledRun:
+    """One run in a reusable process, with the interface of ``ChildProcess``."""
+
+    def __init__(
+        self,
+        guard: GuardLink,
+        watchdog: WatchdogClient,
+        head: bytes,
+        data: str,
+        *,
+        until: float,
+        listener: Listener,
+    ) -> None:
+        """Start a run in the process of a guard; raises OSError if the process is dead.
+
+        ``head`` describes the run as JSON, ``data`` is the text of its job; the guard kills the run at the
+        monotonic time ``until``, even if the worker hangs.
+        """
+        assert guard.process is not None
+        self._guard, self._watchdog, self._process = guard, watchdog, guard.process
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._found: dict[str, Any] = {}
+        self._told = self.was_signalled = self.folder_left = False
+        self.survivors = 0
+        self._process.start_run(head, data, until, self._on_message)
+        for pump in guard.pumps:
+            pump.listener = listener
+            pump.start_reading()  # not yet done if the first run was short
+        guard.on_message = self._on_guard_message
+
+    async def started(self) -> int:
+        """Return the id of the process."""
+        return self._process.pid
+
+    async def wait(self) -> int:
+        """Wait for the end and return the exit status, negative for a signal.
+
+        By then, all processes that the run left are killed, and all output is read. Raises NeverBegan if the
+        process was already dead when the run was given to it.
+        """
+        status = await self._ended
+        drain(self._guard.pumps)
+        for pump in self._guard.pumps:
+            pump.end_line()
+        return status
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the process."""
+        return self._process.folder
+
+    @property
+    def result(self) -> str | None:
+        """Return the result that the run reported, or None."""
+        result: str | None = self._found.get("result")
+        return result
+
+    @property
+    def running(self) -> bool:
+        """Return whether the run may still be going on."""
+        return not self._ended.done()
+
+    def until(self, moment: float) -> None:
+        """Set the monotonic time at which the guard kills the run."""
+        self._process.alarm.set(moment)
+
+    def signal(self, number: int) -> None:
+        """Signal the whole process group; the process is not reused."""
+        self._told = True
+        self._guard.send(b"signal %d" % number)
+        if number == signal.SIGKILL:
+            self._watchdog.expect_end(self._guard, self._process.pid, lambda: self.running)
+
+    def release(self) -> None:
+        """Release the run; if it is still running, it is killed."""
+        if not self._guard.is_alive:
+            return
+        if self._ended.done() and not self.survivors:
+            self._watchdog.give_back(self._guard)
+        else:
+            self._watchdog.release_guard(self._guard, killed=False)
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        """Handle a message of the process; if it cannot be trusted, let the guard end the process."""
+        if "exit" in message:
+            self._found = message
+        elif "done" in message and not self._told:
+            self._found = message
+            self.folder_left = bool(message.get("files", True))
+            self._end(message["done"])
+        else:
+            self._found = message
+            self._guard.send(b"retire %d" % self._process.pid)
+
+    def _on_guard_message(self, message: dict[str, Any] | None) -> None:
+        """Handle the end of the process; the message is None if the guard was killed with the process."""
+        if message is not None:
+            self._process.read_rest()
+        if self._ended.done():
+            self.folder_left = True  # nothing else would remove it
+            return
+        if message is None:
+            self.folder_left = self.was_signalled = True
+            self._end(-signal.SIGKILL)
+            self._watchdog.release_guard(self._guard, killed=True)
+        else:
+            self.folder_left, self.survivors = message["files"], message["left"]
+            self.was_signalled = message["signalled"]
+            if not self._found and not self._told and self._process.never_began():
+                self._ended.set_exception(NeverBegan())
+            self._end(self._found.get("done", message["ended"]))
+
+    def _end(self, status: int) -> None:
+        self._process.mark_idle()
+        if not self._ended.done():
+            self._ended.set_result(status)

@@ -1,1 +1,0 @@
-"""Pulling: jobs, their leases, and the state of the server."""
