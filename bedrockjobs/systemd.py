@@ -10,9 +10,6 @@ import asyncio
 import os
 import socket
 
-FIRST_FD = 3
-"""The first file descriptor passed by systemd."""
-
 
 def notify(*lines: str) -> bool:
     """Send lines such as ``READY=1`` to systemd; return whether they were sent.
@@ -81,7 +78,7 @@ def listening() -> list[socket.socket]:
     try:
         for at in range(int(count)):
             name = names[at] if at < len(names) and names[at] else str(at + 1)
-            sockets.append(_adopted(FIRST_FD + at, name))
+            sockets.append(_adopted(3 + at, name))  # after stdin, stdout and stderr
     except ValueError:
         for each in sockets:
             each.close()

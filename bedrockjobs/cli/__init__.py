@@ -148,9 +148,6 @@ class RootCommand(ProgramCommand, SubcommandGroup):
             ctx.exit(INTERRUPTED)
 
 
-HELP_WIDTH_MAX = 120
-"""Maximum width of help texts in characters: longer lines are hard to read."""
-
 EPILOG = """\
 \b
 Exit status:
@@ -179,7 +176,7 @@ Completion of the shell (also zsh_source, fish_source):
     context_settings={
         "help_option_names": ["-h", "--help"],
         "auto_envvar_prefix": "BEDROCKJOBS",
-        "max_content_width": HELP_WIDTH_MAX,
+        "max_content_width": 120,  # longer lines are hard to read
     },
 )
 @click.version_option(package_name="bedrockjobs", prog_name="bedrockjobs", message="%(prog)s %(version)s")

@@ -23,10 +23,6 @@ from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.commands.rules import RuleSpec
 from bedrockjobs.definitions import FORMATS, BadDefinitions, Definition, Definitions, Format, format_of, read
 
-LINE_CHARS = 80
-"""Maximum characters of a key with its old and new value on one line; if there are more, the change takes two
-lines."""
-
 Values = Mapping[str, str | None]
 """The JSON texts of values, by wire name; None for a value that is left out."""
 
@@ -83,7 +79,7 @@ def _changes(wanted: Values, present: Values) -> list[str]:
 
 def _change_lines(changes: Iterable[tuple[str, str, str]]) -> Iterable[str]:
     for key, old, new in changes:
-        if len(key) + len(old) + len(new) <= LINE_CHARS:
+        if len(key) + len(old) + len(new) <= 80:
             yield f"{key}: {old} -> {new}"
         else:
             yield f"{key}: {old}"

@@ -166,9 +166,6 @@ def contains(record: Record, what: str, keys: Sequence[str], text: str) -> bool:
     return any(text.casefold() in text_of(record, key).casefold() for key in keys)
 
 
-NAMES_SHOWN = 5
-"""Maximum number of names that a question lists; the names with the most jobs are listed."""
-
 Act = Callable[[str], str]
 """Function that acts on the job with a jobID, and returns the outcome, such as ``deleted``; raises Failure if
 refused."""
@@ -177,8 +174,8 @@ refused."""
 def counted(names_found: Sequence[str], word: str) -> str:
     """Return a count with its noun and the most frequent names: ``3 jobs: 2 mail/welcome, 1 mail/digest``."""
     names = Counter(names_found).most_common()
-    counts = ", ".join(f"{count:,} {name}" for name, count in names[:NAMES_SHOWN])
-    more = f", and {len(names) - NAMES_SHOWN:,} more names" if len(names) > NAMES_SHOWN else ""
+    counts = ", ".join(f"{count:,} {name}" for name, count in names[:5])
+    more = f", and {len(names[5:]):,} more names" if names[5:] else ""
     return f"{number_of(len(names_found), word)}{': ' if counts else ''}{counts}{more}"
 
 

@@ -94,9 +94,6 @@ def database_named(url: str, schema: str | None) -> TransferDatabase:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COMPLAINTS_SHOWN_MAX = 50
-"""Maximum number of bad rows that are listed; further bad rows are only counted."""
-
 
 def _database_option(form: str) -> Callable[[F], F]:
     """Return the option --database; ``form`` is its metavar: FILE, or FILE|URL if a URL is accepted."""
@@ -325,11 +322,11 @@ def _import(old: Path, path: Path, *, skip_bad: bool) -> tuple[Record, str]:
 
 
 def _complain(findings: Findings) -> None:
-    for job_id, complaint in list(findings.bad.items())[:COMPLAINTS_SHOWN_MAX]:
+    bad = list(findings.bad.items())
+    for job_id, complaint in bad[:50]:
         click.echo(f"Job {job_id}: {complaint}", err=True)
-    more = len(findings.bad) - COMPLAINTS_SHOWN_MAX
-    if more > 0:
-        click.echo(f"... and {more} more", err=True)
+    if bad[50:]:
+        click.echo(f"... and {len(bad[50:])} more", err=True)
 
 
 PREFER_OWN_TOOLS = (

@@ -80,9 +80,6 @@ WAL_WARN_BYTES, WAL_FAIL_BYTES = 256 * 1024**2, 2 * 1024**3
 """Bytes of the write-ahead log from which the check warns, and from which it fails; it usually has a few
 MiB."""
 
-SCHEDULES_EXAMINED = 10_000
-"""Maximum number of schedules whose time zones are checked: a server is built for this many."""
-
 PROBE = "0 0 1 */3 *"
 """An expression whose next five ticks show more than a year of a zone's rules."""
 
@@ -144,7 +141,7 @@ def check_clock(server: ServerStatus) -> Iterator[Finding]:
 def check_zones(session: Session) -> Iterator[Finding]:
     """Find schedules with a missing time zone, and compare the server's zone rules with this machine's."""
     names: dict[str, list[str]] = {}
-    looked_at = paged(session, ListSchedules, {}, SCHEDULES_EXAMINED)
+    looked_at = paged(session, ListSchedules, {}, 10_000)  # a server is built for this many
     for row in looked_at:
         zone = split_repeat(text_of(row, "repeat"))[1]
         if zone and text_of(row, "state") != "FAILED":
@@ -342,10 +339,6 @@ def check_jobs(session: Session, server: ServerStatus, *, of_disk: bool) -> Iter
         yield from (finding for finding in checks if finding.check == "disk")
 
 
-WORKFLOWS_EXAMINED = 20
-"""Maximum number of RUNNING workflows that are checked, because all jobs of each are read; the newest are
-checked."""
-
 GOES_ON = frozenset({"QUEUED", "RUNNING", "RUNQUEUED"})
 """States in which a job goes on without help, and so does its workflow."""
 
@@ -361,7 +354,8 @@ def check_workflows(session: Session) -> Iterator[Finding]:
             f" not finish, `workflow cancel {newest}` gives it up"
         )
         yield Finding("warn", "jobs", message, advice)
-    for one in session.rows(ListWorkflows, {"state": "RUNNING", "limit": WORKFLOWS_EXAMINED}):
+    # the newest ones, because all jobs of each are read
+    for one in session.rows(ListWorkflows, {"state": "RUNNING", "limit": 20}):
         number = text_of(one, "workflowID")
         jobs = [
             job for job in rows(session, QueryWorkflow, {"workflowID": number}) if not text_of(job, "ended")

@@ -25,9 +25,6 @@ from bedrockjobs.base.vocabulary import ANY_FAILURE, called, meant
 
 # --- groups, options and choices -------------------------------------------------------------------------
 
-SUMMARY_CHARS = 1_000
-"""Maximum characters of a summary: longer than any summary, since click by default cuts it."""
-
 
 def near(word: str, known: Sequence[str]) -> str:
     """Return the known word that was probably meant, ignoring case; empty if none is similar."""
@@ -52,7 +49,7 @@ class SubcommandGroup(click.Group):
         """Return the commands that are not hidden, with the first sentence of their help."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         return [
-            (name, command.get_short_help_str(SUMMARY_CHARS))
+            (name, command.get_short_help_str(1_000))  # click cuts summaries by default; none is so long
             for name, command in commands
             if command is not None and not command.hidden
         ]

@@ -51,9 +51,6 @@ from bedrockjobs.commands import (
 from bedrockjobs.commands.options import OPTIONS
 from bedrockjobs.schedule.repeat import NEVER
 
-LAST_RUNS = 5
-"""Maximum number of the last runs, and of the last ticks, that ``schedule show`` shows."""
-
 OF_DAY_MAX = 1_000
 """Maximum number of runs, and of rows of ticks, that ``schedule show`` shows of one day."""
 
@@ -356,9 +353,10 @@ def show(session: Session, name: str, day: str | date | None) -> None:
     schedule = found_by_name(session, name)
     job_id = text_of(schedule, "jobID")
     job = session.reply(QueryJob, {"jobID": job_id})
-    history = session.reply(ListTicks, {"jobID": job_id, "limit": LAST_RUNS})
+    last = {"jobID": job_id, "limit": 5}
+    history = session.reply(ListTicks, last)
     if day is None:
-        runs = records_in(session.reply(ListRuns, {"jobID": job_id, "limit": LAST_RUNS})["runs"])
+        runs = records_in(session.reply(ListRuns, last)["runs"])
         ticks = records_in(history["ticks"])
     else:
         runs, ticks = _of_day(session, job_id, *bounds_of(day, session.now()))

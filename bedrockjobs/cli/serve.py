@@ -24,7 +24,6 @@ from bedrockjobs.cli.output import write_many
 from bedrockjobs.cli.parameters import MAIN_SECTION, FieldOption, SectionedCommand, SubcommandGroup
 from bedrockjobs.cli.session import Session, output_option, pass_session
 from bedrockjobs.cli.settings_sources import (
-    CONFIG,
     SECRET,
     BadSettings,
     found_settings,
@@ -173,7 +172,7 @@ def _check_socket(settings: Settings) -> None:
 def _check_programs(settings: Settings) -> None:
     """Check that the folder of programs for notifications exists; the server only warns if it does not."""
     if settings.notify_commands and not Path(settings.notify_commands).is_dir():
-        raise StartError(f"notify_commands: there is no folder {settings.notify_commands}", CONFIG)
+        raise StartError(f"notify_commands: there is no folder {settings.notify_commands}", os.EX_CONFIG)
 
 
 _CHECKS: dict[tuple[str, ...], Callable[[Settings], None]] = {

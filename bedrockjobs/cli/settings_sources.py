@@ -28,20 +28,17 @@ from bedrockjobs.base.settings_file import (
 from bedrockjobs.base.wire import bound_text
 from bedrockjobs.cli.output import printable
 
-CONFIG = 78
-"""Exit status of a bad settings file: EX_CONFIG of sysexits.h."""
-
 DEFAULT = "default"
 
 
 class BadSettings(click.UsageError):
-    """Invalid settings; the exit status is ``CONFIG`` if the settings file is wrong, and 2 otherwise."""
+    """Invalid settings; the exit status is 78 (EX_CONFIG) if the settings file is wrong, and 2 otherwise."""
 
     def __init__(self, problems: Sequence[str], *, of_file: bool = False, status: int | None = None) -> None:
         """List all problems, a line each; ``status``, if given, is the exit status."""
         super().__init__("\n".join(map(printable, problems)))
         if of_file or status is not None:
-            self.exit_code = CONFIG if status is None else status  # type: ignore[misc]  # click means its class
+            self.exit_code = os.EX_CONFIG if status is None else status  # type: ignore[misc]  # click means its class
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,6 @@ def _pressed(terminal: int, seconds: float) -> bool:
 ERROR_CHARS = 200
 """Maximum characters of the text of a problem in a frame."""
 
-PROBLEMS_SHOWN = 3
-"""Maximum number of problems in a frame; the most urgent are shown."""
-
 COUNTS = (
     ("ready", "cyan"),
     ("later", ""),
@@ -179,10 +176,10 @@ def frame(snapshot: Snapshot, width: int | None = None, height: int | None = Non
     parts: list[Any] = [_head(snapshot), _counts(snapshot)]
     parts += [
         Text(one_line(with_local_times(text_of(problem, "detail"))[:ERROR_CHARS]), style="yellow")
-        for problem in snapshot.problems[:PROBLEMS_SHOWN]
+        for problem in snapshot.problems[:3]  # the most urgent
     ]
-    if (more := len(snapshot.problems) - PROBLEMS_SHOWN) > 0:
-        parts.append(Text(f"and {more} more: bedrockjobs doctor shows all of them", style="yellow"))
+    if more := snapshot.problems[3:]:
+        parts.append(Text(f"and {len(more)} more: bedrockjobs doctor shows all of them", style="yellow"))
     if snapshot.problem:
         parts.append(Text(one_line(snapshot.problem[:ERROR_CHARS]), style="bold red"))
     parts += [_table(title, columns, rows, width, most) for title, columns, rows in tables]

@@ -41,9 +41,6 @@ from bedrockjobs.job.layers import ENDED_STATES, layers
 
 SHOW_COLUMNS = ("step", "ref", "state", "jobID", "name", "started", "took", "reason")
 
-REFS_SHOWN = 3
-"""Maximum number of jobs that a row names as the jobs it waits for; further jobs are only counted."""
-
 _STATES_ALSO = {word: state for word, state in STATES_ALSO.items() if state in WORKFLOW_STATES}
 
 WORKFLOW = typed("workflow_id", metavar="ID")
@@ -214,10 +211,9 @@ def _rows(jobs: Sequence[Record], now: str) -> list[Record]:
 
 
 def _listed(refs: list[str]) -> str:
-    more = len(refs) - REFS_SHOWN
     if not refs:
         return "jobs out of sight"
-    return ", ".join(refs[:REFS_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(refs[:3]) + (f" and {len(refs[3:]):,} more" if refs[3:] else "")
 
 
 act(

@@ -76,10 +76,6 @@ from bedrockjobs.commands import (
 # the first one is probed.
 
 
-TRIES_MAX = 6
-"""Maximum attempts at each address. With the pauses between them, six attempts last about three seconds, as
-long as a server's restart."""
-
 BACKOFF_FIRST_S = 0.1
 """Seconds of the first pause between two attempts; each further pause is twice as long."""
 
@@ -572,7 +568,7 @@ class BaseClient(Generic[C]):
         self,
         server: str | Sequence[str] | None = None,
         *,
-        tries: int = TRIES_MAX,
+        tries: int = 6,  # with the pauses about three seconds, as long as a server's restart
         answer_bytes_max: int = ANSWER_BYTES_MAX,
         clock: Clock | None = None,
         token: str | None = None,

@@ -46,9 +46,6 @@ class Position(NamedTuple):
 # Names of schedules, derived from their shell commands.
 
 
-NAME_MAX = 60
-"""Maximum characters of a derived name."""
-
 WRAPPERS = frozenset(
     {
         "sudo",
@@ -132,7 +129,7 @@ def _named(words: list[str]) -> str:
         if not _TASK.fullmatch(word) or _REDIRECTION.match(word):
             break
         parts.append(word)
-    name = "-".join(filter(None, (_UNNAMEABLE.sub("", part) for part in parts)))[:NAME_MAX]
+    name = "-".join(filter(None, (_UNNAMEABLE.sub("", part) for part in parts)))[:60]
     return name if any(map(str.isalnum, name)) else ""
 
 
@@ -319,9 +316,6 @@ def _members(values: int, high: int) -> list[int]:
 PLACES_SHOWN_MAX = 5
 """Maximum number of locations of one name that a message shows, so that it stays readable."""
 
-QUOTED_CHARS_MAX = 40
-"""Maximum characters that a message quotes from a file."""
-
 
 class Unreadable(ValueError):
     """A text cannot be parsed; the message names the location and what was expected."""
@@ -418,8 +412,8 @@ def check_count(schedules: Sequence[object], place: str) -> None:
 
 
 def shortened(text: str) -> str:
-    """Return a text for a message: in quotes, and cut if it is longer than ``QUOTED_CHARS_MAX``."""
-    return repr(text if len(text) <= QUOTED_CHARS_MAX else f"{text[:QUOTED_CHARS_MAX]}...")
+    """Return a text for a message: in quotes, and cut if it is longer than 40 characters."""
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")
 
 
 def once(schedules: list[ImportedSchedule]) -> list[ImportedSchedule]:

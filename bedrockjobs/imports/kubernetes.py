@@ -34,9 +34,6 @@ from bedrockjobs.schedule.cron.expression import (
 )
 from bedrockjobs.schedule.cron.plan import EVERY_YEAR, YEAR_MIN, DayField, DayRule, Schedule, find_zone
 
-RETRIES = 6
-"""The number of retries of a Job whose manifest does not set ``backoffLimit``."""
-
 BACKOFF = {"backoff": "10s", "max_backoff": "6m"}
 """Options that delay retries as Kubernetes delays the attempts of a Job."""
 
@@ -191,7 +188,7 @@ def _with_spec(schedule: ImportedSchedule, spec: _Part) -> ImportedSchedule:
     if (seconds := job.take("activeDeadlineSeconds", int)) is not None:
         options["run_timeout"] = seconds
     retries = job.take("backoffLimit", int)
-    retries = RETRIES if retries is None else retries
+    retries = 6 if retries is None else retries  # the default of Kubernetes
     options["retries"] = retries
     if retries:
         options |= BACKOFF

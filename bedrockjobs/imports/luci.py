@@ -193,15 +193,6 @@ def _expected(name: str, what: str, value: Value, line: int) -> Mismatch:
 DELAY_S_MAX = 99_999_999
 """Maximum seconds between two runs: eight digits in a repeat."""
 
-FETCH_TIMEOUT_S = 60
-"""LUCI's default timeout of a fetch in seconds; the default of bedrockjobs is the same."""
-
-FETCH_TIMEOUT_S_MAX = 480
-"""LUCI's maximum timeout of a fetch in seconds."""
-
-LOG_BASE_MIN = 1.0001
-"""LUCI's minimum of the base for logarithmic batching."""
-
 DEFAULTS = {"job": "triggered", "trigger": "with 30s interval"}
 """The schedule of a block that has none, by the name of the block."""
 
@@ -298,9 +289,9 @@ def _check_policy(block: Block) -> None:
         if policy.values.get(name, 0) < 0:
             raise _refuse(policy.lines[name], name, "a number of at least 0", policy.values[name])
     logarithmic = policy.values.get("kind") == "LOGARITHMIC_BATCHING"
-    if logarithmic and not policy.values.get("log_base", 0) >= LOG_BASE_MIN:
+    if logarithmic and not policy.values.get("log_base", 0) >= 1.0001:
         line = policy.lines.get("log_base", policy.line)
-        raise _refuse(line, "log_base", f"a number of at least {LOG_BASE_MIN}")
+        raise _refuse(line, "log_base", "a number of at least 1.0001")
     timeout = policy.values.get("pending_timeout")
     if timeout is not None and (timeout.values.get("seconds", 0) < 0 or timeout.values.get("nanos", 0) < 0):
         raise _refuse(timeout.line, "pending_timeout", "a duration of at least 0")
@@ -341,8 +332,8 @@ def _check_fetch(task: Block) -> None:
         raise _refuse(lines.get("url", task.line), "url_fetch.url", "a url")
     if not _absolute(values["url"]):
         raise _refuse(lines["url"], "url_fetch.url", "an absolute url", values["url"])
-    if values.get("timeout_sec") and not 1 <= values["timeout_sec"] <= FETCH_TIMEOUT_S_MAX:
-        expected = f"1 to {FETCH_TIMEOUT_S_MAX} seconds"
+    if values.get("timeout_sec") and not 1 <= values["timeout_sec"] <= 480:
+        expected = "1 to 480 seconds"
         raise _refuse(lines["timeout_sec"], "url_fetch.timeout_sec", expected, values["timeout_sec"])
 
 
@@ -432,9 +423,9 @@ def _taken(schedule: ImportedSchedule, block: Block, task: str, task_block: Bloc
 
 
 def _fetch(values: dict[str, Any]) -> dict[str, Any]:
-    timeout = values.get("timeout_sec") or FETCH_TIMEOUT_S
+    timeout = values.get("timeout_sec") or 60  # the default of LUCI, and ours
     url = values["url"]
-    return {"url": url if timeout == FETCH_TIMEOUT_S else {"url": url, "timeout": timeout}}
+    return {"url": url if timeout == 60 else {"url": url, "timeout": timeout}}
 
 
 # Protocol buffers in text format, parsed without a schema.

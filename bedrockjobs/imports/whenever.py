@@ -45,7 +45,6 @@ SHORTCUTS = {
     ":hourly": "@hourly",
 }
 UNIT_MINUTES = {"minute": 1, "hour": 60, "day": 1440, "week": 10080}
-MONTHS_MAX = 11
 
 _STRING = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\#]|#(?!\{)|\\.)*\""
 _VALUE = rf"{_STRING}|:\w+|\d+"
@@ -265,8 +264,8 @@ def _expression(time: str, at: str | None) -> str:
     if unit == "month":
         if at is not None:
             raise Refused("at: its day is the one on which whenever runs, if every is in months")
-        if not 1 <= count <= MONTHS_MAX:
-            raise Refused(f"every: expected 1 to {MONTHS_MAX} months")
+        if not 1 <= count <= 11:
+            raise Refused("every: expected 1 to 11 months")
         return f"0 0 1 {_each(count, 12, 1)} *"
     minutes = count * UNIT_MINUTES[unit]
     if not 1 <= minutes < 30 * 1440:

@@ -141,9 +141,6 @@ def _waiting(rule: RuleReply, snapshot: QueueSnapshot, groups: Iterable[QueuedGr
 EVENTS_SHOWN = 20
 """Maximum number of events that a message describes; further events are only counted."""
 
-OUTPUT_LINES_SHOWN = 20
-"""Maximum number of output lines of a run in a message; the end of a traceback fits."""
-
 _WORDS = {
     "failed": "failed",
     "recovered": "has recovered",
@@ -271,7 +268,7 @@ def _entry(item: NotifiedEvent, url: str) -> dict[str, Any]:
 
 def _output(run: Mapping[str, Any]) -> list[str]:
     lines = run["output"]
-    return list(jsontext.parse(lines) if isinstance(lines, str) else lines)[-OUTPUT_LINES_SHOWN:]
+    return list(jsontext.parse(lines) if isinstance(lines, str) else lines)[-20:]  # a traceback's end fits
 
 
 def _link(event: Mapping[str, Any], url: str) -> str:

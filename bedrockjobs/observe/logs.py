@@ -20,9 +20,6 @@ KEYS = ("ts", "level", "source", "event", "error", "stack")
 """The keys of a JSON line. Each line has all of these keys in this order; an unused key has an empty
 value."""
 
-FRAMES_MAX = 20
-"""Maximum number of stack frames logged for an error; the innermost frames are logged."""
-
 
 class TextLines(logging.Formatter):
     """Log lines that begin with timestamp and level, for the server and the worker.
@@ -91,7 +88,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> list[str]:
-    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
+    frames = traceback.extract_tb(error.__traceback__)[-20:]  # the innermost
     return [f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
 
 

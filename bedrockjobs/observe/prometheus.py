@@ -99,9 +99,6 @@ PREFIXES_MAX = 50
 """Maximum number of name prefixes that have series of their own, in alphabetical order, so that series stay
 few; all other prefixes share ``other``."""
 
-SCHEDULES_MAX = 100
-"""Maximum number of schedules of one name that a health check examines."""
-
 FRESH_S = 1.0
 """Seconds for which a snapshot of the queue is cached, so that many scrapers cost as much as one scraper."""
 
@@ -343,7 +340,9 @@ class Metrics:
 
         Raises NotFound, also if the name is outside the scope.
         """
-        page = await self._reader.view("health_of_schedule", {"name": name}, SCHEDULES_MAX)
+        page = await self._reader.view(
+            "health_of_schedule", {"name": name}, 100
+        )  # so many schedules of one name
         if not page.rows or (scope is not None and not scope.covers(name)):
             raise NotFound("No such schedule", f"schedule: there is none named {name}")
         runs = [_deciding_run(row) for row in page.rows]

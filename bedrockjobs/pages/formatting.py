@@ -189,20 +189,13 @@ def quoted(value: Any) -> str:
     return str(value) if isinstance(value, Spelled) else json.dumps(value, ensure_ascii=False)
 
 
-NAME_CHARS_WHOLE = 44
-"""Maximum characters of a name that is shown whole; a longer name loses its middle, for narrow tables."""
-
-NAME_END_CHARS = 12
-"""How many characters at the end of a long name stay visible."""
-
-
 def breakable(name: str) -> Markup:
     """Return a name with optional line breaks after its separators; a long name loses its middle.
 
     It is the style sheet that cuts the name: in the page, the whole name can still be found and copied.
     """
-    if len(name) > NAME_CHARS_WHOLE:
-        begin, end = name[:-NAME_END_CHARS], name[-NAME_END_CHARS:]
+    if len(name) > 44:  # for narrow tables
+        begin, end = name[:-12], name[-12:]
         whole = Markup('<span class="cut" title="{}"><span>{}</span><span>{}</span></span>')
         return whole.format(name, begin, end)
     escaped = str(Markup.escape(name))

@@ -22,11 +22,8 @@ from bedrockjobs.job.lifecycle import HeldKey
 from bedrockjobs.pages.formatting import NOT_SHOWN, hidden_options, option_text
 from bedrockjobs.pages.jobs import family
 from bedrockjobs.pages.runs import is_ping, tail
-from bedrockjobs.pages.site import Pages, Site
+from bedrockjobs.pages.site import ROWS, Pages, Site
 from bedrockjobs.views.states import Children
-
-CHILDREN_SHOWN = 50
-"""Maximum children on a page."""
 
 _OPTIONAL = ("attempt", "error", "exitCode", "expires", "parentJobID")
 """The optional members of a reply to QueryJob that the template uses."""
@@ -103,7 +100,7 @@ async def _members(site: Site, job_id: int) -> dict[str, str] | None:
 
 async def _children(site: Site, job_id: int, after: int) -> Children:
     """Return a page of children, without their data."""
-    page = await site.views.families.children(job_id, after, CHILDREN_SHOWN)
+    page = await site.views.families.children(job_id, after, ROWS)
     return page._replace(jobs=[child._replace(data="") for child in page.jobs])
 
 

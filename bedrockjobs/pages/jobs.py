@@ -22,6 +22,7 @@ from bedrockjobs.pages.formatting import iso, number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
 from bedrockjobs.pages.site import (
     PRESETS,
+    ROWS,
     Pages,
     Site,
     cursor,
@@ -39,9 +40,6 @@ from bedrockjobs.views.states import ALL, KEPT, Counts, FamilyCounts, NewestRun
 
 # Progress of a job's children as a bar, with the first failed ones.
 
-
-FAILED_SHOWN = 20
-"""Maximum failed children that are listed above the other children."""
 
 _PARTS = (
     ("done", "success", ("FINISHED",)),
@@ -82,7 +80,7 @@ async def family(site: Site, job_id: int) -> Family | None:
     counts = await site.views.families.counts(job_id)
     if not counts.states:
         return None
-    failed = await site.views.families.failed(job_id, FAILED_SHOWN) if "FAILED" in counts.states else []
+    failed = await site.views.families.failed(job_id, 20) if "FAILED" in counts.states else []
     return progress_bar(counts, [child._replace(data="") for child in failed])
 
 
@@ -185,12 +183,6 @@ def _family(counts: FamilyCounts | None) -> Family | None:
     known = {state: count for state, count in counts.states.items() if count}
     return progress_bar(counts._replace(states=known), []) if known else None
 
-
-ROWS = 50
-"""Maximum jobs on a page: more than fit on a screen, and quick to render."""
-
-KEPT_ROWS = 50
-"""Maximum finished jobs kept as runs on a page, where they have a list of their own."""
 
 NAMES_OFFERED = 20
 """Maximum names that are suggested while a name is typed."""
@@ -320,7 +312,7 @@ async def _kept_finished(site: Site, request: web.Request, filters: JobFilters) 
     if filters.state != "FINISHED" or filters.text or filters.since or filters.until:
         return None
     before = cursor(request, "keptBefore", "a runID")
-    return await site.views.find.runs(before=before, pattern=filters.name, only_kept=True, limit=KEPT_ROWS)
+    return await site.views.find.runs(before=before, pattern=filters.name, only_kept=True, limit=ROWS)
 
 
 def _parse_query(request: web.Request, now: str) -> JobFilters:

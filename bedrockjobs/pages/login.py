@@ -26,9 +26,6 @@ from bedrockjobs.protocol.http_answers import status_of
 FORM_BYTES_MAX = 4_096
 """Maximum bytes of the form, which has a token and the path of the requested page."""
 
-TO_CHARS_MAX = 2_000
-"""Maximum characters of the path of the requested page; a longer path is ignored."""
-
 T = TypeVar("T")
 
 
@@ -140,5 +137,5 @@ async def _on_disk(write: Callable[[Callable[[Outcome], bool]], T]) -> T:
 
 def _target_page(path: str) -> str:
     """Return the requested path if it is the path of a page under ``/ui/``, else the path of the overview."""
-    known = path.startswith("/ui/") and len(path) <= TO_CHARS_MAX and path.isprintable() and "\\" not in path
+    known = path.startswith("/ui/") and len(path) <= 2_000 and path.isprintable() and "\\" not in path
     return quote(unquote(path), safe="/?=&:*,%") if known and not path.startswith(LOGIN_PATH) else "/ui/"

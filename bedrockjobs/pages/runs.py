@@ -22,6 +22,7 @@ from bedrockjobs.pages.formatting import hidden_options, iso
 from bedrockjobs.pages.site import (
     HEADERS,
     PRESETS,
+    ROWS,
     Pages,
     Site,
     cursor,
@@ -214,13 +215,6 @@ async def _pieces(site: Site, run_id: int, after: int) -> AsyncIterator[list[tup
         after = page.lines[-1][0]
 
 
-ROWS = 50
-"""Maximum runs on a page: more than fit on a screen."""
-
-MESSAGE_CHARS = 200
-"""Maximum characters of a run's last message in its row; the page of the run shows all of it."""
-
-
 TOKENS = {
     "name": "name",
     "status": "status",
@@ -289,7 +283,7 @@ def last_message(error: str, output: str) -> str:
     """Return the last message of a run: the main line of its error, or its last line of output."""
     lines = [plain(line).strip() for line in json.loads(output)]
     message = line_of(error) or next((line for line in reversed(lines) if line), "")
-    return message if len(message) <= MESSAGE_CHARS else f"{message[:MESSAGE_CHARS]}…"
+    return message if len(message) <= 200 else f"{message[:200]}…"
 
 
 PAGES: Pages = (("/ui/runs", runs), ("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))

@@ -18,7 +18,7 @@ from bedrockjobs.base.glob import literal
 from bedrockjobs.commands import ListRuns, ListSchedules, ListTicks, QueryJob, ValidateSchedule
 from bedrockjobs.pages import ticks as days
 from bedrockjobs.pages.formatting import hidden_options, option_text
-from bedrockjobs.pages.site import Pages, Site
+from bedrockjobs.pages.site import ROWS, Pages, Site
 from bedrockjobs.pages.ticks import (
     cells,
     cells_of,
@@ -35,9 +35,6 @@ from bedrockjobs.views.schedules import RUNS_EXAMINED, words_of
 
 # The page of one schedule: next ticks, clock changes, tick history and durations of runs.
 
-
-TICK_HISTORY_ROWS = 50
-"""Maximum rows of the tick history on a page."""
 
 RUNS_SHOWN = 30
 """Maximum runs in the chart of durations."""
@@ -95,9 +92,7 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
     job.pop("data", None)  # up to 4 MiB that are not shown
     row = await _row(site, job)
     parameters = {"before": request.query["before"]} if request.query.get("before") else {}
-    reply = await site.read(
-        ListTicks.read({"jobID": job["jobID"], "limit": TICK_HISTORY_ROWS + 1, **parameters})
-    )
+    reply = await site.read(ListTicks.read({"jobID": job["jobID"], "limit": ROWS + 1, **parameters}))
     ticks = reply["ticks"]
     runs = (await site.read(ListRuns(job_id=job["jobID"], limit=RUNS_SHOWN)))["runs"]
     meaning = await site.read(ValidateSchedule(repeat=row["repeat"]))
@@ -121,12 +116,12 @@ async def schedule(site: Site, request: web.Request) -> web.StreamResponse:
         notes=[*meaning["errors"], *meaning["warnings"]],
         pauses=await pause_descriptions(site, [row]),
         exactly=literal,
-        history=[(tick, *end_of(tick)) for tick in ticks[:TICK_HISTORY_ROWS]],
+        history=[(tick, *end_of(tick)) for tick in ticks[:ROWS]],
         failing_since=reply.get("failingSince", ""),
         in_a_row=failed_in_a_row(ticks, runs),
         strip=[] if parameters else cells_of(ticks, runs),
         never_succeeded=reply.get("neverSucceeded", False),
-        older=ticks[TICK_HISTORY_ROWS - 1]["tick"] if len(ticks) > TICK_HISTORY_ROWS else None,
+        older=ticks[ROWS - 1]["tick"] if len(ticks) > ROWS else None,
         before=parameters.get("before", ""),
         month=days.bars_of(month),
         kinds=[(kind, mark, sum(getattr(day, kind) for day in month)) for kind, mark in days.KINDS],
@@ -186,7 +181,7 @@ def _bars(runs: list[dict[str, Any]]) -> tuple[list[DurationBar], float]:
     return bars, longest
 
 
-ROWS = 25
+SCHEDULE_ROWS = 25
 """Maximum schedules on a page: each costs two more reads, of its ticks and of its runs."""
 
 FAILING_SHOWN = 10
@@ -216,8 +211,8 @@ async def _failing(site: Site) -> tuple[list[Failing], bool]:
 async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of schedules."""
     parameters = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
-    rows = (await site.read(ListSchedules.read({**parameters, "limit": ROWS + 1})))["schedules"]
-    shown = rows[:ROWS]
+    rows = (await site.read(ListSchedules.read({**parameters, "limit": SCHEDULE_ROWS + 1})))["schedules"]
+    shown = rows[:SCHEDULE_ROWS]
     failing, more_fail = ([], False) if parameters else await _failing(site)
     return await site.show(
         request,
@@ -230,7 +225,7 @@ async def schedules(site: Site, request: web.Request) -> web.StreamResponse:
         pauses=await pause_descriptions(site, shown),
         exactly=literal,
         filters={name: parameters.get(name, "") for name in _FILTERS},
-        following=shown[-1]["jobID"] if len(rows) > ROWS else None,
+        following=shown[-1]["jobID"] if len(rows) > SCHEDULE_ROWS else None,
     )
 
 
@@ -244,9 +239,6 @@ AHEAD = timedelta(hours=24)
 
 TICKS_SHOWN = 100
 """Maximum ticks on a page."""
-
-LINES_SHOWN = 20
-"""Maximum schedules with a timeline: those that are due next."""
 
 MARKS_SHOWN = 48
 """Maximum ticks drawn one by one in a timeline; a schedule with more is drawn as a bar."""
@@ -332,7 +324,7 @@ def _page(
 def _lines(schedules: list[ScheduleAhead], now: datetime) -> Iterator[ScheduleTimeline]:
     """Yield the timelines of the schedules that are due next."""
     end = timestamp(now + AHEAD)
-    for schedule in schedules[:LINES_SHOWN]:
+    for schedule in schedules[:20]:
         coming = [line.at for line in islice(_line(schedule, now, None, end), MARKS_SHOWN + 1)]
         frequent = len(coming) > MARKS_SHOWN
         ticks = [(at, max((moment_of(at) - now).total_seconds() / 60, 0)) for at in coming]

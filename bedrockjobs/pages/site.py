@@ -329,6 +329,10 @@ def cursor(request: web.Request, name: str, what: str) -> int | None:
     return int(text) if text else None
 
 
+ROWS = 50
+"""Maximum rows of a list on a page: more than fit on a screen."""
+
+
 def rows_asked(request: web.Request, most: int) -> int:
     """Return how many rows to show, at most ``most``: a list embedded in another page asks for fewer."""
     return min(cursor(request, "rows", "a number of rows") or most, most)

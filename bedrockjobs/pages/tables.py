@@ -36,7 +36,16 @@ from bedrockjobs.job.limits import AT_LIMIT
 from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.overview import RANGES, STEPS, range_of
-from bedrockjobs.pages.site import Pages, Site, cursor, filters_of, follow_tokens, json_answer, rows_asked
+from bedrockjobs.pages.site import (
+    ROWS,
+    Pages,
+    Site,
+    cursor,
+    filters_of,
+    follow_tokens,
+    json_answer,
+    rows_asked,
+)
 from bedrockjobs.views.failures import Failed, failed_alike
 from bedrockjobs.views.name_tree import Fold
 from bedrockjobs.views.problems import pause_text, why_idle
@@ -46,19 +55,12 @@ from bedrockjobs.views.problems import pause_text, why_idle
 # Names are grouped at their slashes, one level per page; names that match a pattern are listed one by one.
 
 
-QUEUE_ROWS = 50
-"""Maximum rows on a page, those with most jobs first; further rows are found by group or pattern."""
-
-WORKERS_NAMED = 2
-"""Maximum workers named in a row; the others are only counted."""
-
-
 async def queues(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the queue by name."""
     filters = filters_of(request, "name", "under")
     command = ListQueues.read({"name": filters["name"]} if filters["name"] else {})
     under = filters["under"] if filters["under"].endswith("/") and not command.name else ""
-    folder, limit = site.views.folder, rows_asked(request, QUEUE_ROWS)
+    folder, limit = site.views.folder, rows_asked(request, ROWS)
     if command.name or under:
         pattern = command.name or ListQueues.read({"name": f"{literal(under)}*"}).name or ""
         folds = await folder.some(pattern, under, limit)
@@ -79,7 +81,6 @@ async def queues(site: Site, request: web.Request) -> web.StreamResponse:
         },
         filters={"name": command.name or "", "under": under},
         above=_above(under),
-        workers_named=WORKERS_NAMED,
     )
 
 
@@ -98,7 +99,6 @@ async def queue(site: Site, request: web.Request) -> web.StreamResponse:
         pattern=pattern,
         row=found.rows[0] if found.rows else Fold(name),
         age=found.age,
-        workers_named=WORKERS_NAMED,
         limits=[{**limit, "most": _most(limit)} for limit in limits if glob(name, limit["name"])],
         sums=history.total,
         ranges=RANGES,
@@ -138,16 +138,12 @@ def _above(under: str) -> list[str]:
 # On PostgreSQL it also lists the servers that share the database.
 
 
-WORKER_ROWS = 50
-"""Maximum workers on a page."""
-
-
 async def workers(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of workers."""
     filters = filters_of(request, "name", "after")
-    command = ListWorkers(name=filters["name"] or None, after=filters["after"], limit=WORKER_ROWS + 1)
+    command = ListWorkers(name=filters["name"] or None, after=filters["after"], limit=ROWS + 1)
     fitting = (await site.read(command))["workers"]
-    shown = fitting[:WORKER_ROWS]
+    shown = fitting[:ROWS]
     runs = (await site.read(ListRuns(status="running", limit=LIST_MAX)))["runs"] if shown else []
     live = site.service.presence.workers
     resting = [live[row["name"]] for row in shown if row["name"] in live and _rests(row)]
@@ -165,7 +161,7 @@ async def workers(site: Site, request: web.Request) -> web.StreamResponse:
         runs_shown=10,  # of each worker; further runs are only counted
         why=await why_idle(site.views.queues, resting) if resting else {},
         filters=filters,
-        following=shown[-1]["name"] if len(fitting) > WORKER_ROWS else None,
+        following=shown[-1]["name"] if len(fitting) > ROWS else None,
     )
 
 
@@ -332,16 +328,13 @@ async def notifications(site: Site, request: web.Request) -> web.StreamResponse:
 TOKEN_ROWS = 100
 """Maximum tokens on a page."""
 
-AUDIT_ROWS = 50
-"""Maximum changes on a page."""
-
 
 async def access(site: Site, request: web.Request) -> web.StreamResponse:
     """Show the tokens and the audit."""
     filters = filters_of(request, "after", "who", "command", "name", "before")
     wanted = {name: filters[name] for name in ("who", "command", "name") if filters[name]}
     before = cursor(request, "before", "the number of a change")
-    audit = ListAudit.read({**wanted, "before": before, "limit": AUDIT_ROWS + 1})
+    audit = ListAudit.read({**wanted, "before": before, "limit": ROWS + 1})
     listed = ListTokens.read({"after": filters["after"], "limit": TOKEN_ROWS + 1})
     tokens = (await site.read(listed))["tokens"]
     entries = (await site.read(audit))["entries"]
@@ -351,8 +344,8 @@ async def access(site: Site, request: web.Request) -> web.StreamResponse:
         title="Access",
         tokens=tokens[:TOKEN_ROWS],
         more_tokens=tokens[TOKEN_ROWS - 1]["name"] if len(tokens) > TOKEN_ROWS else None,
-        entries=[{**entry, "changes": _changes(entry)} for entry in entries[:AUDIT_ROWS]],
-        following=entries[AUDIT_ROWS - 1]["seq"] if len(entries) > AUDIT_ROWS else None,
+        entries=[{**entry, "changes": _changes(entry)} for entry in entries[:ROWS]],
+        following=entries[ROWS - 1]["seq"] if len(entries) > ROWS else None,
         filters=filters,
         value_chars=200,  # enough for a reason, and for the beginning of a long list
     )

@@ -147,9 +147,6 @@ def timestamps(ticks: Iterator[datetime], count: int) -> list[str]:
     return [timestamp(tick) for _, tick in zip(range(count), ticks, strict=False)]
 
 
-DAYS_SHOWN = 30
-"""How many days the calendar of outcomes shows: about a month."""
-
 TICKS_PLACED_MAX = 1_000
 """Maximum ticks assigned to days one by one, in 10 us each; further ticks are spread evenly over the days."""
 
@@ -230,7 +227,7 @@ def days_of(
     ``runs`` are (scheduled time, cause, status), newest first. A tick failed if its newest run failed.
     """
     today = now.astimezone(zone).date()
-    days = [Day(today - timedelta(days=back)) for back in reversed(range(DAYS_SHOWN))]
+    days = [Day(today - timedelta(days=back)) for back in reversed(range(30))]  # about a month
     begins = [datetime.combine(day.day, time(), zone) for day in days]
     left = TICKS_PLACED_MAX
     for row in history:

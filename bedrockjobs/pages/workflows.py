@@ -15,11 +15,8 @@ from bedrockjobs.commands.workflows import WORKFLOW_STATES
 from bedrockjobs.job.layers import ENDED_STATES, TimedJob, critical_path, layers
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.jobs import progress_bar
-from bedrockjobs.pages.site import Pages, Site, cursor
+from bedrockjobs.pages.site import ROWS, Pages, Site, cursor
 from bedrockjobs.views.states import FamilyCounts
-
-ROWS = 50
-"""Maximum workflows on a page."""
 
 JOB_ROWS = 200
 """Maximum jobs of a workflow on a page."""
@@ -27,9 +24,6 @@ JOB_ROWS = 200
 LAYERED_MAX = 1_000
 """Maximum jobs of a workflow that is read whole and shown by layer; the jobs of a larger one are listed as
 they were created. A page is refreshed each second: reading 10,000 jobs with their edges takes 0.3 s."""
-
-REFS_SHOWN = 3
-"""Maximum earlier jobs that a row names as the jobs after which its job comes; the others are counted."""
 
 
 class JobOfWorkflow(NamedTuple):
@@ -97,7 +91,7 @@ async def workflow(site: Site, request: web.Request) -> web.StreamResponse:
         workflow_id=workflow_id,
         total=total,
         bar=progress_bar(FamilyCounts(counts, False), [], ("job", "jobs")) if counts else None,
-        problems=[row for row in rows if row.state == "FAILED"][:REFS_SHOWN] if is_whole else [],
+        problems=[row for row in rows if row.state == "FAILED"][:3] if is_whole else [],
         drawing=drawing,
         box=(BOX_WIDTH, BOX_HEIGHT),
         graph_jobs_max=GRAPH_JOBS_MAX,
@@ -138,8 +132,7 @@ def _rows(jobs: list[dict[str, Any]], path: list[str], *, by_layer: bool) -> lis
 
 
 def _listed(refs: list[str]) -> str:
-    more = len(refs) - REFS_SHOWN
-    return ", ".join(refs[:REFS_SHOWN]) + (f" and {number(more)} more" if more > 0 else "")
+    return ", ".join(refs[:3]) + (f" and {number(len(refs[3:]))} more" if refs[3:] else "")
 
 
 # The graph: boxes in layers from left to right, and lines that pass between them.

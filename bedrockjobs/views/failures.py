@@ -26,12 +26,6 @@ GROUPS_SHOWN = 50
 LISTED_OF_GROUP = 20
 """Maximum failures listed for each group: the newest ones."""
 
-LISTED_OF_ONE = 100
-"""Maximum failures on the page of a single group."""
-
-PAGES_SEARCHED = 20
-"""Maximum pages read to find groups with a type of error or a text: 1,000 groups."""
-
 RECENT_S = 86_400
 """Seconds. A group is new if its first failure is not older, and quiet if its last failure is older."""
 
@@ -64,10 +58,10 @@ async def failed_alike(
     ``before`` is a jobID or runID: only groups whose newest failure has a lower ID are returned. With a
     ``fingerprint``, returns a page of that group's failures, each with an ID lower than ``before``. With an
     ``error_type`` or a ``text``, returns only groups of this type, or with this text in their line, and reads
-    up to ``PAGES_SEARCHED`` pages to find some.
+    up to 20 pages to find some.
     """
     sought = text.casefold() if text else ""
-    for _ in range(PAGES_SEARCHED):
+    for _ in range(20):  # 1,000 groups
         page = await _page(views, kind, pattern, fingerprint, before)
         groups = [
             group
@@ -92,7 +86,7 @@ async def _page(
         following = rows[-1][4] if more else None
     else:
         rows, _ = await views.find.failed_alike(kind, pattern, fingerprint, JOB_ID_MAX, 1)
-        listed, more = await _failures(views, kind, pattern, [fingerprint], limit, LISTED_OF_ONE)
+        listed, more = await _failures(views, kind, pattern, [fingerprint], limit, 100)
         following = listed[fingerprint][-1].id if more else None
     now = views.now_ms if limit == JOB_ID_MAX else ""
     mutes = await views.mutes()

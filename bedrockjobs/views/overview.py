@@ -38,9 +38,6 @@ from bedrockjobs.views.problems import age_s, free_bytes, problems
 from bedrockjobs.views.queues import ALL, GROUPS_A_TURN, QueuedGroup, Queues, QueueSnapshot, Totals, aside_of
 from bedrockjobs.views.render import in_scope, visible_pattern
 
-RULES_READ = 100
-"""Maximum notification rules examined for failed deliveries: as many as there may be."""
-
 SET_ASIDE = ("failed", "unseen", "children", "repeating")
 """Counts of jobs outside of the queue: failed, failed and unseen, waiting for other jobs, schedules."""
 
@@ -84,7 +81,7 @@ class OverviewBuilder:
         on_all_hosts = await self._queues.on_all_hosts()
         # Maximum schedules whose last run failed that are counted.
         last_failed = await self._find.schedules_that_failed(1_000)
-        rule_rows = await self._reader.view("rules", {"after": ""}, RULES_READ)
+        rule_rows = await self._reader.view("rules", {"after": ""}, 100)  # as many as there may be
         rules = list(map(RuleRow._make, rule_rows.rows)) if self._scope is None else []
         workers, taking = self._workers(snapshot)
         return (
@@ -210,9 +207,6 @@ def _need(group: QueuedGroup, on_all_hosts: dict[str, Requirements]) -> Requirem
 # written yet are added here.
 
 
-ROWS_MAX = 100_000
-"""Maximum rows of one read: enough for 50 names with 1,440 one-minute steps each."""
-
 _COUNTS = slice(3, 3 + TOOK.stop)
 """Where the counts are in a row of the table ``stats``."""
 
@@ -275,7 +269,7 @@ class Histories:
         shown = [name for name in names if in_scope(self._scope, name)]
         since = _timestamp(first)
         parameters = {"names": jsontext.dump(shown), "step": step, "since": since}
-        rows = (await self._reader.view("stats", parameters, ROWS_MAX)).rows
+        rows = (await self._reader.view("stats", parameters, 100_000)).rows  # 50 names with 1,440 steps each
         unwritten = [row for row in self._stats.unwritten(shown) if row[1] == step and row[2] >= since]
         return [*rows, *unwritten]
 

@@ -112,21 +112,12 @@ LATE_S = 300
 PROBLEMS_MAX = 20
 """Maximum problems of one kind that are listed; the others are only counted."""
 
-NAMED_MAX = 3
-"""Maximum schedules named in one sentence; the others are only counted."""
-
-NAME_CHARS_SHOWN = 60
-"""Maximum characters of a name in a sentence: a few such names still fit on two lines."""
-
 EVERYTHING = "*"
 
 
 def short(name: str) -> str:
-    """Return a name for use in a sentence; a long one loses its middle."""
-    if len(name) <= NAME_CHARS_SHOWN:
-        return name
-    half = NAME_CHARS_SHOWN // 2
-    return f"{name[:half]}…{name[-half + 1 :]}"
+    """Return a name for use in a sentence; one of more than 60 characters loses its middle."""
+    return name if len(name) <= 60 else f"{name[:30]}…{name[-29:]}"
 
 
 async def problems(
@@ -371,9 +362,9 @@ def _drained(held: Held) -> list[Trouble]:
 
 
 def _listed(names: list[str]) -> str:
-    """Join names for a sentence; those beyond ``NAMED_MAX`` are only counted."""
-    shown, more = [short(name) for name in names[:NAMED_MAX]], len(names) - NAMED_MAX
-    if more > 0:
+    """Join names for a sentence; those after the third are only counted."""
+    shown, more = [short(name) for name in names[:3]], len(names[3:])
+    if more:
         shown.append(f"{more:,} more schedule{'s' if more > 1 else ''}")
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 

@@ -83,12 +83,6 @@ class TickOutcomes:
 TICKS_SHOWN = 5
 """Maximum ticks in a reply: the next ones."""
 
-CLOCK_CHANGES_DAYS = 366
-"""How many days ahead clock changes are searched: a full year."""
-
-WORDS_KEPT_MAX = 4_096
-"""Maximum descriptions that are cached, so that a list of schedules does not compute them each time."""
-
 _BASES = {
     "SCHEDULED": "the moment it was due",
     "STARTED": "the moment it was taken",
@@ -128,7 +122,7 @@ def validated(text: str, now: datetime, compatibility: Compatibility) -> str:
     return jsontext.dump(reply)
 
 
-@lru_cache(maxsize=WORDS_KEPT_MAX)
+@lru_cache(maxsize=4_096)
 def words_of(text: str) -> str:
     """Return the description of a stored repeat, or what is wrong with it."""
     try:
@@ -305,11 +299,11 @@ def _clock_changes(schedule: cron.Schedule, zone: tzinfo, name: str, now: dateti
 
 
 def _changes(zone: tzinfo, now: datetime) -> Iterator[_OffsetChange]:
-    """Yield the clock changes of a zone in the next ``CLOCK_CHANGES_DAYS``."""
+    """Yield the clock changes of a zone in the next 366 days."""
     if zone is UTC:
         return
     early = now.astimezone(UTC).replace(microsecond=0)
-    for _ in range(CLOCK_CHANGES_DAYS):
+    for _ in range(366):
         late = early + timedelta(days=1)
         before, behind = _offset(early, zone), _offset(late, zone)
         if before != behind:

@@ -34,8 +34,6 @@ CHILDREN_COUNTED = 10_000
 FAMILY_S = 0.025
 """Seconds after which no further stretch of children is scanned; the page of a job makes three scans."""
 
-_FOUND_FROM = 2
-
 
 class Children(NamedTuple):
     """Children ordered by jobID, the last jobID that was examined, and whether no child follows it."""
@@ -118,8 +116,8 @@ class Families:
         """Examine up to ``length`` children after a jobID, and return up to ``limit`` rows."""
         parameters = {"jobID": job_id, "after": after, "stretch": length, "visible": filter_of(self._scope)}
         page = await self._reader.view(statement, parameters, limit, scans=self._scope is not None)
-        highest, looked = page.rows[0][:_FOUND_FROM]
-        rows = [row[_FOUND_FROM:] for row in page.rows if row[_FOUND_FROM] is not None]
+        highest, looked = page.rows[0][:2]
+        rows = [row[2:] for row in page.rows if row[2] is not None]
         return _Stretch(rows, after if highest is None else highest, looked < length, page.more)
 
 

@@ -130,7 +130,7 @@ def adopt(whose: str, *files: socket.socket, names: str = "") -> str:
     environment = {**os.environ, "LISTEN_FDS": str(len(files)), "PYTHONPATH": str(ROOT)}
     if names:
         environment["LISTEN_FDNAMES"] = names
-    redirections = " ".join(f"{systemd.FIRST_FD + at}<&{each.fileno()}" for at, each in enumerate(files))
+    redirections = " ".join(f"{3 + at}<&{each.fileno()}" for at, each in enumerate(files))
     done = subprocess.run(
         ["bash", "-c", f'exec "$@" {redirections}', "-", sys.executable, "-c", ADOPT, whose],
         env=environment,

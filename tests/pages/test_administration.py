@@ -118,7 +118,7 @@ async def test_tokens_and_the_audit_are_shown_to_admins(live: Live) -> None:
 
 async def test_tokens_and_the_audit_come_in_pages(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "TOKEN_ROWS", 1)
-    monkeypatch.setattr(tables, "AUDIT_ROWS", 2)
+    monkeypatch.setattr(tables, "ROWS", 2)
     root = await admin_of(live)
     for name in ("ann", "ben"):
         await root.token_for(name, "read")

@@ -175,11 +175,11 @@ async def test_names_are_found_by_their_beginning(finder: Finder) -> None:
 
 
 async def test_events_of_a_job_are_the_newest(database: sqlite3.Connection, finder: Finder) -> None:
-    for seq in range(1, find.EVENTS_SHOWN + 5):
+    for seq in range(1, 100 + 5):
         database.execute("INSERT INTO events (seq, at, kind, jobID) VALUES (?, '', 'lost', 5)", (seq,))
         database.execute("INSERT INTO events (seq, at, kind, jobID) VALUES (?, '', 'lost', 6)", (-seq,))
     found = await finder.events_of(5)
-    assert [row[0] for row in found] == list(range(find.EVENTS_SHOWN + 4, 4, -1))
+    assert [row[0] for row in found] == list(range(100 + 4, 4, -1))
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ async def test_a_failed_job_says_why(site: Site, page: Page) -> None:
 async def test_finished_jobs_are_children_and_what_is_kept(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "KEPT_ROWS", 2)
+    monkeypatch.setattr(jobs, "ROWS", 2)
     await parent(site)
     for number in range(3):
         job = await site.create(f"mail/{number}", keep="1d")

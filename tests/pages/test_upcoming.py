@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from bedrockjobs.pages.schedules import LINES_SHOWN, MARKS_SHOWN
+from bedrockjobs.pages.schedules import MARKS_SHOWN
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake, tick
@@ -57,11 +57,11 @@ async def test_the_day_is_drawn_and_frequent_ticks_are_one_bar(site: Site, page:
     often = await site.create("often", repeat="CRON * * * * *")
     await site.create("seldom", repeat="CRON 0 */6 * * *")
     await site.create("rarely", repeat="CRON 0 0 29 2 *")
-    for number in range(LINES_SHOWN):
+    for number in range(20):
         await site.create(f"many/{number}", repeat="CRON 30 23 * * *")
     await site.open(page, "ui/upcoming")
     lines = page.locator(".day li:not(.hours)")
-    await expect(lines).to_have_count(LINES_SHOWN)
+    await expect(lines).to_have_count(20)
     await expect(
         page.get_by_role("img", name=f"often: every minute, more than {MARKS_SHOWN} times")
     ).to_be_visible()

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from cli_fake import FakeServer, fake_server, run, sent
 
-from bedrockjobs.cli.apply import LINE_CHARS
-
 NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": []}
 
 FIVE_TOML = """\
@@ -159,7 +157,7 @@ def test_the_whole_of_a_change_is_shown_before_one_question(server: FakeServer, 
         "- rule old",
         "0 schedules and 0 rules unchanged.",
     ]
-    assert len(result.stdout.splitlines()[4]) < LINE_CHARS
+    assert len(result.stdout.splitlines()[4]) < 80
     assert all(given["dryRun"] for name in ("SyncSchedules", "SyncRules") for given in sent(server, name))
 
 

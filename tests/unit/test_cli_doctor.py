@@ -14,7 +14,6 @@ from cli_fake import FakeServer, run, sent
 from doctored import Found, ago, findings, not_ok, of, offer, overview, owned, status, well
 
 from bedrockjobs.base.errors import TimedOut, Unavailable
-from bedrockjobs.cli.doctor import WORKFLOWS_EXAMINED
 from bedrockjobs.store import schema
 
 
@@ -284,7 +283,7 @@ def test_workflows_that_failed_or_cannot_go_on_are_reported(server: FakeServer) 
     assert "`workflow retry 9`" in failed["advice"]
     assert stuck["finding"] == "workflow 6 (w6) is RUNNING, but none of its jobs can go on"
     assert stuck["advice"].endswith("`bedrockjobs workflow cancel 6`")
-    assert sent(server, "ListWorkflows")[1] == {"state": "RUNNING", "limit": WORKFLOWS_EXAMINED}
+    assert sent(server, "ListWorkflows")[1] == {"state": "RUNNING", "limit": 20}
 
 
 def test_an_older_server_without_workflows_is_no_error(server: FakeServer) -> None:

@@ -15,7 +15,6 @@ from cli_fake import FakeServer, run
 from bedrockjobs import cli
 from bedrockjobs.base.errors import BadQuery
 from bedrockjobs.base.wire import wire_name
-from bedrockjobs.cli.parameters import SUMMARY_CHARS
 from bedrockjobs.client import Response, ServerUnreachable
 from bedrockjobs.commands import COMMANDS
 
@@ -90,7 +89,7 @@ def test_help_lists_each_command_with_its_own_summary() -> None:
         command = cli.main.get_command(context, name)
         assert command is not None
         assert not command.hidden
-        assert summary == command.get_short_help_str(SUMMARY_CHARS)
+        assert summary == command.get_short_help_str(1_000)
 
 
 @pytest.mark.parametrize(

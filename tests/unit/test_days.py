@@ -9,7 +9,7 @@ import pytest
 
 from bedrockjobs.base.clock import timestamp
 from bedrockjobs.pages import ticks as days
-from bedrockjobs.pages.ticks import DAYS_SHOWN, Day, TickHistoryRow, bars_of, days_of, next_ticks
+from bedrockjobs.pages.ticks import Day, TickHistoryRow, bars_of, days_of, next_ticks
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 DAILY = "CRON 30 2 * * *"
@@ -40,8 +40,8 @@ def test_each_day_has_its_ticks_by_what_became_of_them() -> None:
         UTC,
         NOW,
     )
-    assert len(found) == DAYS_SHOWN
-    assert (found[-1].day, found[0].day) == (NOW.date(), NOW.date() - timedelta(days=DAYS_SHOWN - 1))
+    assert len(found) == 30
+    assert (found[-1].day, found[0].day) == (NOW.date(), NOW.date() - timedelta(days=29))
     assert told(found) == {"11-18": (1, 0, 0, 0), "11-19": (0, 0, 0, 1), "11-20": (0, 0, 1, 0)}
     assert found[-2].summary == "Fri 2026-11-20: 1 missed"
     assert found[-1].summary == "Sat 2026-11-21: no tick"

@@ -95,7 +95,7 @@ def test_options() -> None:
         "retries": 0,
     }
     options = cronjob().options
-    assert options["retries"] == kubernetes.RETRIES == 6
+    assert options["retries"] == 6
     assert options.items() >= kubernetes.BACKOFF.items()
 
 

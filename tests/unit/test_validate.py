@@ -12,7 +12,6 @@ import pytest
 from bedrockjobs.base.config import REPEAT_CHARS_MAX
 from bedrockjobs.commands import ValidateReply
 from bedrockjobs.schedule import cron
-from bedrockjobs.views import schedules
 from bedrockjobs.views.schedules import TICKS_SHOWN, validated, words_of
 
 NOW = datetime(2026, 11, 21, 3, 29, 56, 332_000, UTC)
@@ -275,7 +274,6 @@ def test_a_year_is_looked_at_and_no_more() -> None:
     day = timedelta(days=1)
     found = check("TZ=Europe/Berlin 30 2 * * *", SPRING + day)
     assert [told[:10] for told in found["warnings"]] == ["2027-10-31", "2028-03-26"]
-    assert schedules.CLOCK_CHANGES_DAYS == 366
 
 
 # --- Bedrock's repeats -----------------------------------------------------------------------------------
@@ -309,7 +307,7 @@ def test_a_repeat_without_a_date_says_so() -> None:
 def test_words_of_stored_schedules() -> None:
     assert words_of("CRON TZ=Europe/Berlin @daily") == "at 00:00, every day (Europe/Berlin)"
     assert words_of("CRON 99 * * * *") == "minute '99': expected a number in 0-59"
-    assert words_of.cache_info().maxsize == schedules.WORDS_KEPT_MAX
+    assert words_of.cache_info().maxsize == 4_096
 
 
 @pytest.mark.parametrize(

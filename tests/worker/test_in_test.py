@@ -14,7 +14,7 @@ from bedrock_worker import Handle, Progress, as_completed, as_completed_async, j
 from bedrock_worker.agent import Agent
 from bedrock_worker.arguments import WrongArguments
 from bedrock_worker.functions import RetryRules
-from bedrock_worker.options import ISOLATIONS, PROCESS_JOBS, REUSE, WorkerOptions
+from bedrock_worker.options import ISOLATIONS, REUSE, WorkerOptions
 from bedrock_worker.policy.python_module import BadModule, load
 
 from bedrockjobs import InvalidCommand, JobFailed, JobNotEnded
@@ -331,7 +331,7 @@ async def test_a_worker_applies_the_rules_in_each_isolation(server: ServerUnderT
         burst=True,
         concurrency=2,
         isolation=isolation,
-        process_jobs_max=PROCESS_JOBS if isolation == REUSE else 1,
+        process_jobs_max=WorkerOptions.process_jobs_max if isolation == REUSE else 1,
     )
     async with asyncio.timeout(DEADLINE_S):
         assert await Agent(options).run_until_stopped() == 0

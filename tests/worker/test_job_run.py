@@ -19,7 +19,7 @@ from bedrock_worker.report.reporter import (
     result_of,
     try_again,
 )
-from bedrock_worker.run.process import PROGRAM_CHARS_MAX, ChildProcess
+from bedrock_worker.run.process import ChildProcess
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.config import DATA_BYTES_MAX, DELAY_S_MAX, DURATION_S_MAX, ERROR_CHARS_MAX
@@ -356,7 +356,7 @@ async def _report_of_own(server, working, argv, **more):
         (["/etc/passwd/x"], "cannot start /etc/passwd/x: Not a directory"),
         (["/etc"], "cannot start /etc: Permission denied"),
         (["true", "a" * 200_000], "cannot start true: Argument list too long"),
-        (["/" + "a" * 300], f"cannot start /{'a' * (PROGRAM_CHARS_MAX - 1)}...: File name too long"),
+        (["/" + "a" * 300], f"cannot start /{'a' * 199}...: File name too long"),
         (["no\x1b[2J"], "cannot start no\\x1b[2J: No such file or directory"),
     ],
 )

@@ -8,16 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from bedrock_worker.pull import (
-    GROW_S,
-    SHRINK_S,
-    SLOTS_MIN,
-    Throttle,
-    VersionWatch,
-    digest_of,
-    load_per_cpu,
-    mark_of,
-)
+from bedrock_worker.pull import GROW_S, SHRINK_S, Throttle, VersionWatch, digest_of, load_per_cpu, mark_of
 
 from bedrockjobs.base.clock import ManualClock
 
@@ -40,7 +31,7 @@ class Machine:
 
 def test_it_begins_with_one_and_adds_one_at_a_time() -> None:
     machine = Machine(4)
-    assert machine.throttle.slots() == SLOTS_MIN == 1
+    assert machine.throttle.slots() == 1
     assert [machine.after(GROW_S, 0.5) for _ in range(5)] == [2, 3, 4, 4, 4]
 
 
@@ -70,7 +61,7 @@ def test_overload_halves_and_waits_for_the_effect() -> None:
 
 def test_some_slots_stay_under_any_load() -> None:
     machine = Machine(4)
-    assert [machine.after(SHRINK_S, 99.0) for _ in range(3)] == [SLOTS_MIN] * 3
+    assert [machine.after(SHRINK_S, 99.0) for _ in range(3)] == [1] * 3
 
 
 def test_when_to_ask_again() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bedrock_worker.policy.program import CPU_TO_KILL_S, LIMITS, NICE_MAX, ResourceLimits
+from bedrock_worker.policy.program import LIMITS, ResourceLimits
 from bedrock_worker.run.process import ChildProcess
 from bedrock_worker.run.watchdog_client import WatchdogClient
 
@@ -71,7 +71,7 @@ async def test_each_limit_is_set(shown: Callable[..., Any]) -> None:
     found = await shown(ResourceLimits(values, nice=3))
     assert found.pop("nice") == [(await shown(ResourceLimits()))["nice"][0] + 3]
     assert found.pop("core") == [0, 0]
-    assert found.pop("cpu") == [7, 7 + CPU_TO_KILL_S]
+    assert found.pop("cpu") == [7, 8]
     assert found == {name: [value, value] for name, value in values.items() if name != "cpu"}
 
 
@@ -100,4 +100,4 @@ async def test_they_hold(values: dict[str, int], code: str, status: int, ran: Ca
 
 
 async def test_nice_ends_where_the_kernel_does(shown: Callable[..., Any]) -> None:
-    assert (await shown(ResourceLimits(nice=NICE_MAX)))["nice"] == [NICE_MAX]
+    assert (await shown(ResourceLimits(nice=19)))["nice"] == [19]

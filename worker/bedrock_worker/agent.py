@@ -51,17 +51,13 @@ LATER_MAX = 100
 SYNC_COUNTS = ("added", "changed", "removed", "unchanged", "kept", "undeclared")
 """The lists in a reply to SyncSchedules whose lengths are logged."""
 
-NAMED_MAX = 20
-"""Maximum schedules named in one log line."""
-
 FILE_POLL_S = 5.0
 """Seconds between checks of the file of ``--version-watch``."""
 
 
 def _some(names: list[str]) -> str:
-    """Return the first ``NAMED_MAX`` names for the log, and how many further names there are, as text."""
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
+    """Return the first 20 names for the log, and how many further names there are, as text."""
+    return ", ".join(names[:20]) + (f" and {len(names[20:])} more" if names[20:] else "")
 
 
 class Agent:

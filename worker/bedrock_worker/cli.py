@@ -16,11 +16,8 @@ import click
 from bedrock_worker import log
 from bedrock_worker.agent import Agent
 from bedrock_worker.options import (
-    ASYNC_SLOTS,
     FORK,
-    GRACE_S,
     ISOLATIONS,
-    PROCESS_JOBS,
     PROCESS_JOBS_MAX,
     REUSE,
     SPAWN,
@@ -112,14 +109,11 @@ def _file_option(flag: str, help_text: str) -> Callable[[F], F]:
 #
 # A key is an option without its dashes: ``allow_cmd`` is ``--allow-cmd``.
 
-CONFIG = 78
-"""Exit status for a bad settings file: EX_CONFIG of sysexits.h."""
-
 
 class BadSettingsFile(click.UsageError):
     """A settings file that cannot be used."""
 
-    exit_code = CONFIG
+    exit_code = os.EX_CONFIG
 
 
 def defaults_from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -282,7 +276,7 @@ def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
     type=WholeNumber(1, RUNS_PER_HEARTBEAT_MAX),
     metavar="NUMBER",
     help="Maximum number of async functions of --module that run at once, on one event loop, in addition to"
-    f" --concurrency; default: {ASYNC_SLOTS}.",
+    f" --concurrency; default: {WorkerOptions.async_slots}.",
 )
 @_option(
     "--worker-name",
@@ -303,7 +297,7 @@ def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
 @_option(
     "--grace",
     "grace_s",
-    default=f"{GRACE_S:g}s",
+    default=f"{WorkerOptions.grace_s:g}s",
     show_default=True,
     metavar="DURATION",
     callback=_checked(seconds_of),
@@ -347,7 +341,8 @@ def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
     "process_jobs_max",
     type=WholeNumber(1, PROCESS_JOBS_MAX),
     metavar="NUMBER",
-    help=f"Jobs that a process runs with --isolation reuse before it is replaced; default: {PROCESS_JOBS}.",
+    help="Jobs that a process runs with --isolation reuse before it is replaced;"
+    f" default: {WorkerOptions.process_jobs_max}.",
 )
 @_option(
     "--no-sync",
@@ -506,7 +501,7 @@ def _isolation(values: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError(f"--max-jobs-per-process: expected --isolation reuse, got {isolation}.")
     return {
         "isolation": isolation,
-        "process_jobs_max": jobs or (PROCESS_JOBS if isolation == REUSE else 1),
+        "process_jobs_max": jobs or (WorkerOptions.process_jobs_max if isolation == REUSE else 1),
         "async_slots": _async_slots(values, isolation),
     }
 
@@ -523,7 +518,7 @@ def _async_slots(values: dict[str, Any], isolation: str) -> int:
         raise click.UsageError(
             f"--async-slots: expected at most {RUNS_PER_HEARTBEAT_MAX} together with --concurrency."
         )
-    return max(1, min(ASYNC_SLOTS, rest)) if slots is None else slots
+    return max(1, min(WorkerOptions.async_slots, rest)) if slots is None else slots
 
 
 def _check(options: WorkerOptions) -> None:

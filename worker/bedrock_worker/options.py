@@ -20,19 +20,8 @@ from bedrockjobs.base.wire import wire_name
 from bedrockjobs.client import CA_VARIABLE, RUN_SERVER_VARIABLE, AnyAddress, AsyncClient
 from bedrockjobs.commands import GetJobs
 
-GRACE_S = 25.0
-"""Default seconds that running commands get at shutdown: with all later steps, less than the 30 s after which
-supervisors usually kill."""
-
 REUSE, FORK, SPAWN = ISOLATIONS = ("reuse", "fork", "spawn")
 """What runs a Python function: one process for many runs, a fork per run, a new interpreter per run."""
-
-PROCESS_JOBS = 100
-"""Default maximum of runs in one process with ``REUSE``: enough that its start hardly counts, and few enough
-that leaks stay small."""
-
-ASYNC_SLOTS = 100
-"""Default maximum of async functions that run at a time: they mostly wait, and share one processor."""
 
 PROCESS_JOBS_MAX = 1_000_000
 """Maximum of ``process_jobs_max``, so that every process is replaced at some time."""
@@ -64,11 +53,13 @@ class WorkerOptions:
     """Default command and arguments; if empty, jobs without another program fail."""
     servers: tuple[AnyAddress, ...]
     concurrency: int = 1
-    async_slots: int = ASYNC_SLOTS
-    """Maximum async functions that run at a time, on the event loop that they share."""
+    async_slots: int = 100
+    """Maximum async functions that run at a time, on the event loop that they share; they mostly wait."""
     worker: str = "worker"
     timeout_s: float | None = None
-    grace_s: float = GRACE_S
+    grace_s: float = 25.0
+    """Seconds that running commands get at shutdown; by default, with all later steps, less than the 30 s
+    after which supervisors usually kill."""
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     log_format: str = "text"
@@ -87,8 +78,8 @@ class WorkerOptions:
     module: str | None = None
     isolation: str = REUSE
     """How runs of functions are separated: ``REUSE``, ``FORK`` or ``SPAWN``."""
-    process_jobs_max: int = PROCESS_JOBS
-    """Maximum runs of a process with ``REUSE``, after which the process is replaced."""
+    process_jobs_max: int = 100
+    """Maximum runs of a process with ``REUSE``, which is then replaced, so that leaks stay small."""
     load_max: float | None = None
     version_watch: Path | None = None
     spool: Path | None = None

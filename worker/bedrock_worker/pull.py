@@ -576,9 +576,6 @@ GROW_S = 5.0
 SHRINK_S = 20.0
 """Minimum seconds between two halvings of the slots: the load is a one-minute average and reacts late."""
 
-SLOTS_MIN = 1
-"""Minimum slots under any load; otherwise load from other programs could stop the work entirely."""
-
 
 def load_per_cpu() -> float:
     """Return the one-minute load average per CPU available to us."""
@@ -604,7 +601,7 @@ class Throttle:
         self._load_max = load_max
         self._load = load
         self._clock = clock or SystemClock()
-        self._slots = min(SLOTS_MIN, slots_max)
+        self._slots = min(1, slots_max)  # at least one: the load of other programs must not stop the work
         self._grown_at = self._clock.monotonic()
         self._shrunk_at = -SHRINK_S + self._grown_at
 
@@ -616,7 +613,7 @@ class Throttle:
         if self._load() > self._load_max:
             self._grown_at = now
             if now - self._shrunk_at >= SHRINK_S:
-                self._slots, self._shrunk_at = max(SLOTS_MIN, self._slots // 2), now
+                self._slots, self._shrunk_at = max(1, self._slots // 2), now
         else:
             steps = int((now - self._grown_at) // GROW_S)
             self._slots = min(self._slots_max, self._slots + steps)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bedrock_worker import functions
 from bedrock_worker.cli import main
-from bedrock_worker.options import ASYNC_SLOTS, ISOLATIONS
+from bedrock_worker.options import ISOLATIONS, WorkerOptions
 from bedrock_worker.policy.program import ProgramSelector
 from bedrock_worker.pull import jobs_of
 from bedrock_worker.run import loop_client, loop_process
@@ -254,7 +254,7 @@ def d(): pass
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        ([], ASYNC_SLOTS),
+        ([], 100),
         (["--async-slots", "7"], 7),
         (["--concurrency", "950"], 50),
         (
@@ -276,7 +276,7 @@ def test_slots(argv, expected, write, monkeypatch):
     result = CliRunner().invoke(main, ["--as-root", "--module", write(MODULE), *argv])
     assert found == ([expected] if isinstance(expected, int) else [])
     assert isinstance(expected, int) or expected in " ".join(result.output.split())
-    assert (ASYNC_SLOTS, RUNS_PER_HEARTBEAT_MAX) == (100, 1_000)
+    assert (WorkerOptions.async_slots, RUNS_PER_HEARTBEAT_MAX) == (100, 1_000)
     assert (loop_client.RETIRED_MAX, loop_client.CANCEL_S) == (4, 1.0)
     assert (loop_process.BLOCKED_S, loop_process.CHECK_S) == (1.0, 0.25)
 

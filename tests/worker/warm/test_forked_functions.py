@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bedrock_worker.cli import main
-from bedrock_worker.options import PROCESS_JOBS, PROCESS_JOBS_MAX
+from bedrock_worker.options import PROCESS_JOBS_MAX
 from click.testing import CliRunner
 
 from tests.worker.conftest import children, ended, until
@@ -184,7 +184,7 @@ async def test_a_function_may_have_a_new_interpreter_for_each_run(ran, write):
 @pytest.mark.parametrize(
     ("argv", "isolation", "runs"),
     [
-        ([], "reuse", PROCESS_JOBS),
+        ([], "reuse", 100),
         (["--max-jobs-per-process", "7"], "reuse", 7),
         (["--allow-daemons"], "spawn", 1),
         (["--isolation", "fork"], "fork", 1),

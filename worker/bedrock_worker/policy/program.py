@@ -232,13 +232,7 @@ LIMITS = {
 """Kernel limits, named as in ``setrlimit(2)``. Address space is set last: then allocations may fail."""
 
 LIMIT_MAX = 2**62
-"""Maximum value of a kernel limit: with ``CPU_TO_KILL_S`` added, it must still be below 2^63."""
-
-NICE_MAX = 19
-"""Maximum nice value, which is the lowest priority of a process."""
-
-CPU_TO_KILL_S = 1
-"""Seconds of CPU time from SIGXCPU to KILL. A command that SIGXCPU ends has this reason in its report."""
+"""Maximum value of a kernel limit: with one second of ``cpu`` added, it must still be below 2^63."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +242,7 @@ class ResourceLimits:
     values: Mapping[str, int] = field(default_factory=dict)
     """The limits by name: seconds (``cpu``), bytes (``as``, ``fsize``), numbers (``nofile``, ``nproc``)."""
     nice: int = 0
-    """Increment of the nice value, 0 to ``NICE_MAX``."""
+    """Increment of the nice value, 0 to 19."""
 
     def soft_and_hard(self) -> list[tuple[int, int, int]]:
         """Return the soft and hard limit of each kind, to be set before the command starts.
@@ -260,7 +254,7 @@ class ResourceLimits:
             if name not in self.values:
                 continue
             soft = self.values[name]
-            hard = soft + CPU_TO_KILL_S if name == "cpu" else soft
+            hard = soft + 1 if name == "cpu" else soft  # a second from SIGXCPU to KILL
             _, ours = resource.getrlimit(kind)
             if ours != resource.RLIM_INFINITY:
                 soft, hard = min(soft, ours), min(hard, ours)
@@ -596,7 +590,7 @@ class _RuleTable(_Table):
     env: dict[_Variable, _Text] = {}
     secrets: dict[_Variable, _SecretTable] = {}
     limits: _LimitsTable = _LimitsTable()
-    nice: Annotated[int, Field(ge=0, le=NICE_MAX)] = 0
+    nice: Annotated[int, Field(ge=0, le=19)] = 0
     cwd: Annotated[Path | None, BeforeValidator(_folder)] = None
 
 

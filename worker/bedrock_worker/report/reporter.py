@@ -56,9 +56,6 @@ from bedrockjobs.commands import FailJob, FinishJob, FinishJobs, QueryRun, Retry
 TIMED_OUT = 124
 """Exit status of a request to a ``url`` that timed out."""
 
-TRY_AGAIN_S = 10
-"""Delay in seconds for a job without ``backoff`` whose command exits with 75 or could not be started."""
-
 RETRIES_ASKED = 3
 """Retries of a job that exits with 102 and sets no ``retries`` itself."""
 
@@ -146,7 +143,7 @@ def report_of(job: TakenJob, ended: CompletedCommand, result_file: str | Path | 
 
 def try_again(job: TakenJob, data: str | None = None, exit_code: int | None = None) -> RetryJob:
     """Return the report that requeues a job after its ``backoff``, even if it has a ``repeat``."""
-    delay = TRY_AGAIN_S if job.reply.backoff is None else min(job.reply.backoff, DELAY_S_MAX)
+    delay = 10 if job.reply.backoff is None else min(job.reply.backoff, DELAY_S_MAX)
     return RetryJob(
         job_id=job.job_id, run_id=job.run_id, delay=delay, ignore_repeat=True, data=data, exit_code=exit_code
     )
@@ -548,9 +545,6 @@ def _answer(end: _End, outcome: bool | Exception) -> None:
         end.sent.set_result(outcome)
 
 
-RESULT_SHOWN_CHARS = 4_096
-"""Maximum characters of an undelivered result in the log."""
-
 LATER_FIRST_S, LATER_MAX_S = 5.0, 60.0
 """Seconds before a retry of a report whose slot is free again: at first, and at most; doubled each time."""
 
@@ -636,7 +630,7 @@ class Reporter:
         return (run.job_id, run.worker, run.status) == (report.job_id, saved.worker, "running")
 
     def _not_delivered(self, report: Report) -> None:
-        result = None if report.data is None else report.data[:RESULT_SHOWN_CHARS]
+        result = None if report.data is None else report.data[:4_096]
         _log(logging.ERROR, "report not delivered", report, result=result, kept=self._kept.save(report))
 
     async def _send(self, report: Report, faults_max: int, then: ThenGet | None = None) -> Report | None:

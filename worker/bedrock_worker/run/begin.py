@@ -46,9 +46,6 @@ CLONE_VM, CLONE_VFORK = 0x100, 0x4000
 FAILED = 127
 """Exit status of a child that could not execute the program."""
 
-OURS = 3
-"""The lowest handle that we may hold: 0 to 2 become the program's stdin, stdout and stderr."""
-
 CALLS = (
     *("write", "setsid", "signal", "prctl", "close", "dup2", "nice", "setrlimit", "execve"),
     *("memset", "_exit"),
@@ -117,7 +114,7 @@ class VFork:
         """
         if (
             len(paths) > PATHS_MAX
-            or min(stdio) < max(OURS, len(stdio))
+            or min(stdio) < max(3, len(stdio))  # 0 to 2 become the program's stdin, stdout and stderr
             or not all(_may_be(*limit) for limit in program["limits"])
         ):
             return 0
@@ -179,9 +176,6 @@ def _texts(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
     return (ctypes.c_char_p * (len(texts) + 1))(*map(os.fsencode, texts), None)
 
 
-FAULT = 70
-"""Exit status after an internal error, or without a guard (EX_SOFTWARE of sysexits.h)."""
-
 RESET_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that the watchdog or Python ignores, and that a command expects at their defaults."""
 
@@ -224,7 +218,7 @@ def become(
         os.setsid()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != guard:  # the parent died before PDEATHSIG was set
-            os._exit(FAULT)
+            os._exit(os.EX_SOFTWARE)
         for at, handle in enumerate(stdio):
             os.dup2(handle, at)
             os.set_inheritable(at, True)  # also if the number is already the right one
@@ -246,7 +240,7 @@ def become(
     except BaseException as error:
         os.write(report, json.dumps({"fault": f"{type(error).__name__}: {error}"}).encode())
     finally:
-        os._exit(FAULT)
+        os._exit(os.EX_SOFTWARE)
 
 
 def _exec(paths: Sequence[str], argv: list[str], env: Mapping[str, str]) -> None:

@@ -46,9 +46,6 @@ except ModuleNotFoundError as missing:  # of bedrockjobs-client
 BODY_SHOWN_BYTES = 10_000
 """Maximum bytes of the body that are read and printed."""
 
-REDIRECTS_MAX = 5
-"""Maximum redirects in a row."""
-
 EXPECTED, NOT_EXPECTED = 0, 1
 """Exit statuses of this program, in addition to those that every command of a worker may have."""
 
@@ -210,7 +207,7 @@ def _request(session: ClientSession, fetch: Fetch) -> Any:
         },
         data=fetch.body.encode() if fetch.body else None,
         allow_redirects=not any(300 <= status <= 399 for status in fetch.status),
-        max_redirects=REDIRECTS_MAX,
+        max_redirects=5,
     )
 
 

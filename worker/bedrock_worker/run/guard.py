@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from bedrock_worker.run import kernel
-from bedrock_worker.run.begin import FAULT, VFork, become, catch_signals, paths_of
+from bedrock_worker.run.begin import VFork, become, catch_signals, paths_of
 from bedrock_worker.run.kernel import NEVER, ControlGroup
 from bedrock_worker.run.warm import Functions
 
@@ -34,7 +34,7 @@ DATA_FILE = "job.json"
 BEFORE_FILE = "before.json"
 """The file in a run's folder with the results of the jobs before it in a workflow, a part of its job."""
 
-__all__ = ["BEFORE_FILE", "DATA_FILE", "FAULT", "Guard"]
+__all__ = ["BEFORE_FILE", "DATA_FILE", "Guard"]
 
 
 class Guard:
@@ -406,9 +406,6 @@ IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals that the watchdog ignores: the worker handles what a supervisor sends to all processes. The worker
 starts it with these blocked."""
 
-FOLDER_BYTES = 4_096
-"""Bytes of shared memory in which a guard stores the path of its run's folder (``PATH_MAX``)."""
-
 
 class Watchdog:
     """Forks the guards, and exits after the worker and the last of them."""
@@ -466,7 +463,7 @@ class Watchdog:
         self._stops.discard(pid)
         self._poll.unregister(handle)
         os.close(handle)
-        status = FAULT  # unless it can be reaped
+        status = os.EX_SOFTWARE  # unless it can be reaped
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
         if self._adopts and status:
@@ -507,7 +504,7 @@ class Watchdog:
         if not word:
             return False
         if handles:
-            folder = mmap.mmap(-1, FOLDER_BYTES)
+            folder = mmap.mmap(-1, 4_096)  # for the path of its run's folder (``PATH_MAX``)
             try:
                 pid = os.fork()
             except OSError as error:
@@ -525,7 +522,7 @@ class Watchdog:
 
     def _guard(self, control: int, folder: mmap.mmap) -> NoReturn:
         """Run as a guard, in the forked process."""
-        status = FAULT  # unless its work is done; otherwise the watchdog kills what it left
+        status = os.EX_SOFTWARE  # unless its work is done; otherwise the watchdog kills what it left
         kernel.resume_with_death_of_parent()  # the parent is this watchdog, or the worker after it
         try:
             self._worker.close()

@@ -79,9 +79,6 @@ from bedrockjobs.commands import (
 
 AnyFunction = JobFunction[..., Any] | AsyncJobFunction[..., Any]
 
-SNOOZES_MAX = 100
-"""Maximum snoozes of a job, after which the job stays queued, so that the test ends."""
-
 
 class EndedRun(NamedTuple):
     """How a function ended in this process."""
@@ -220,7 +217,7 @@ class Enqueued:
     def run(self) -> None:
         """Run the job and its retries until it ends, without waiting for delays."""
         declared, snoozes = declaration_of(self.function), 0
-        while self.state == "QUEUED" and snoozes < SNOOZES_MAX:
+        while self.state == "QUEUED" and snoozes < 100:  # then it stays queued, so that the test ends
             self.attempts += 1
             run = _RunInTest(lambda: job_in_test(self))
             ended = run_once(declared, run)

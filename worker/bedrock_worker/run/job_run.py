@@ -37,12 +37,6 @@ from bedrockjobs.commands import FailJob, RetryJob
 # still runs here.
 
 
-TERM_BEFORE_S = 10.0
-"""Seconds before the end of the lease at which the command gets TERM; a third of any lease under 30 s."""
-
-KILL_BEFORE_S = 5.0
-"""Seconds before the end of the lease at which the command gets KILL; a sixth of any lease under 30 s."""
-
 BEATS_PER_LEASE = LEASE_S_DEFAULT / HEARTBEAT_S
 """Minimum heartbeats per lease: in a short lease they follow each other faster than every ``HEARTBEAT_S``."""
 
@@ -66,12 +60,12 @@ class Lease:
     @property
     def kill_s(self) -> float:
         """Return the seconds from a renewal until the command is killed."""
-        return self.seconds - min(KILL_BEFORE_S, self.seconds / 6)
+        return self.seconds - min(5.0, self.seconds / 6)
 
     def renew(self, sent_at: float) -> None:
         """Restart the lease at ``sent_at``, a time of the event loop's clock."""
         self.suspend()
-        term_at = sent_at + self.seconds - min(TERM_BEFORE_S, self.seconds / 3)
+        term_at = sent_at + self.seconds - min(10.0, self.seconds / 3)
         self._timer = asyncio.get_running_loop().call_at(term_at, self._term, sent_at + self.kill_s)
 
     def suspend(self) -> None:

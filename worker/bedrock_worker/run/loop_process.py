@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import os
+import signal
 import socket
 import struct
 import sys
@@ -37,9 +38,6 @@ from bedrockjobs.base.run_variables import RunVariables, run_variables
 
 CHANNEL = 3
 """The handle of the socket to the worker."""
-
-CANCELLED = -15
-"""Exit status of a cancelled run: that of a process which got SIGTERM."""
 
 PART_BYTES_MAX = 65_536
 """Maximum bytes of an incomplete line that are kept until its end is printed; then they are sent."""
@@ -298,7 +296,7 @@ class _Loop:
     def _ended(self, run: Run, task: asyncio.Task[int]) -> None:
         """Report the end of a run, and whether the run changed the state of the process."""
         if task.cancelled():
-            status = CANCELLED
+            status = -signal.SIGTERM
         elif (error := task.exception()) is not None:
             status = RAISED
             run.leave(run_function.last_line(error), run_function.traceback_of(error))

@@ -38,9 +38,6 @@ GUARDS_MAX = 8
 TEMPORARY_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 """Errors after which a start is retried later: too few resources, or the program is being written."""
 
-PROGRAM_CHARS_MAX = 200
-"""Maximum characters of a program's name in errors, so that the reason after the name is not cut off."""
-
 
 @dataclass(frozen=True)
 class Warm:
@@ -377,7 +374,7 @@ def check(texts: Iterable[str]) -> None:
 
 def _shown(program: str) -> str:
     shown = printable(program)
-    return f"{shown[:PROGRAM_CHARS_MAX]}..." if len(shown) > PROGRAM_CHARS_MAX else shown
+    return f"{shown[:200]}..." if len(shown) > 200 else shown  # so that the reason after it is not cut off
 
 
 def _why_not(program: str, cwd: Path | None, error: OSError) -> str:

@@ -57,12 +57,6 @@ KILL_WITHIN_S = 3.0
 PING_WITHIN_S = 1.0
 """Maximum seconds for a guard to answer a ping; it is killed before the lease of its run expires."""
 
-CLEAN_UP_S = 2 * ROUND_S
-"""Maximum seconds that the whole worker waits for the watchdog to clean up after a killed guard."""
-
-STARTS_MAX = 2
-"""Maximum requests for one guard: the watchdog may have been killed just before the first request."""
-
 
 def _until_over(pids: Iterable[int], seconds: float = ROUND_S) -> None:
     """Wait until processes have exited and their children are reparented, up to ``seconds`` for each.
@@ -212,12 +206,12 @@ class WatchdogClient:
     def _until_cleaned_up(self, guard: int) -> None:
         """Wait until the watchdog has cleaned up after a killed guard, whose job may start again at once.
 
-        A watchdog that does not report this within ``CLEAN_UP_S`` is stopped or busy; it cleans up later.
+        A watchdog that does not report this in time is stopped or busy; it cleans up later.
         """
         assert self._way is not None
         self._resume_watchdog()
         loop, poll = asyncio.get_running_loop(), select.poll()
-        deadline = loop.time() + CLEAN_UP_S
+        deadline = loop.time() + 2 * ROUND_S  # the whole worker waits
         poll.register(self._way, select.POLLIN)
         while poll.poll(max(0.0, deadline - loop.time()) * 1000):
             word, _, _ = kernel.receive(self._way)
@@ -251,7 +245,7 @@ class WatchdogClient:
             self._leave(self._process)
 
     def _request_guard(self, way: int) -> None:
-        for _ in range(STARTS_MAX):
+        for _ in range(2):  # the watchdog may have been killed just before the first request
             if self._way is None:
                 self._start()
             assert self._way is not None
