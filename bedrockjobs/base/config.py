@@ -570,8 +570,8 @@ PG_ANSWER_S_MAX = 10
 take milliseconds. After that the connection counts as broken, and PostgreSQL ends the statement by itself."""
 
 DATABASE_RETRY_S = 0.05
-"""Seconds before the first new attempt to use a database that is unreachable, locked or full: a standby is
-promoted in some 300 ms."""
+"""Seconds before the first new attempt to use a database that is unreachable, locked or full: short compared
+with the 300 ms in which a standby is promoted."""
 
 DATABASE_RETRY_S_MAX = 2.0
 """Maximum seconds between two attempts to use an unavailable database: each attempt takes milliseconds of

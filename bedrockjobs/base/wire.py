@@ -264,7 +264,10 @@ def _priority(value: Any) -> int:
 
 
 def checked_priority(value: Any) -> int:
-    """Return the parameter ``priority`` as a job priority; raises BadArguments as for jobPriority."""
+    """Return the value of ``priority``, the alternative spelling of ``jobPriority``.
+
+    Raises BadArguments with the same explanation.
+    """
     try:
         return _priority(value)
     except PydanticCustomError:

@@ -181,7 +181,7 @@ _CHECKS: dict[tuple[str, ...], Callable[[Settings], None]] = {
     ("unix",): _check_socket,
     ("notify_commands",): _check_programs,
 }
-"""The checks of files, each for the settings that together name the files."""
+"""The checks of the files that settings name; each key has the settings that its check needs together."""
 
 
 @click.group(cls=SubcommandGroup)

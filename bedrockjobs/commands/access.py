@@ -54,7 +54,7 @@ def _roles_shape(roles: Sequence[str] = ROLES) -> dict[str, Any]:
 
 
 def _anonymous_roles(value: Any) -> list[str]:
-    """Return the roles of clients without a token, which cannot be admin."""
+    """Return the roles of clients without a token; admin is refused."""
     roles = _roles(value)
     if "admin" in roles:
         raise refused("Malformed roles", "one or more of read, produce, work and operate")

@@ -14,7 +14,8 @@ AT_LIMIT = "(limit)"
 """Author (``by``) of the pause of a pattern whose limit of running jobs or of starts is reached."""
 
 NEXT_START = "next start by"
-"""Beginning of the reason of a pause by ``AT_LIMIT`` if a rate delays the next start; the rate follows."""
+"""Start of the reason of a pause by ``AT_LIMIT`` because of a rate of starts. The complete reason is
+``next start by 100/1m``."""
 
 
 class Limit(NamedTuple):

@@ -487,7 +487,10 @@ def _spells_a_boolean(option: Schema) -> bool:
 
 
 def _has_units(option: Schema) -> bool:
-    """Return whether a string has units: ``90s`` is a duration, ``7`` only a number."""
+    """Return whether an alternative is a text that may have a unit, such as ``90s``.
+
+    A text of digits only adds nothing to an integer.
+    """
     return option.get("type") == "string" and "s?" in option.get("pattern", "")
 
 

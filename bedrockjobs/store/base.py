@@ -306,7 +306,7 @@ class Unit(Protocol):
         """Return the oldest job of a name in any state; ``mocked``: a mocked job, otherwise a real one."""
 
     def children(self, job_id: int) -> list[Job]:
-        """Return the children of a job by jobID."""
+        """Return the children of a job, in the order of their jobIDs."""
 
     def has_children(self, job_id: int) -> bool:
         """Return whether a job has children, in any state."""

@@ -123,7 +123,7 @@ class _Pattern:
         self.names = names
         self.lane = lane
         self.by = by
-        """The token that requested the pattern first; its budget pays for the scan."""
+        """The token that requested the pattern first; the scan may be charged to its ``Budget``."""
         self.heaps: dict[int, list[HeapEntry]] = {priority: [] for priority in PRIORITIES}
         self.bounds: dict[int, list[dict[Group, HeapEntry]]] = {priority: [{}] for priority in PRIORITIES}
         """For each priority, the lowest entry of each group: in one dict, or in several dicts, since adding
@@ -174,7 +174,7 @@ class Walked(Protocol):
 
     names: Names
     by: str
-    """The token that requested the pattern first; its budget pays for the scan."""
+    """The token that requested the pattern first; the scan may be charged to its ``Budget``."""
 
 
 W = TypeVar("W", bound=Walked)

@@ -658,7 +658,7 @@ class SQLiteUnit:
         return None if found is None else self.job(found[0])
 
     def children(self, job_id: int) -> list[Job]:
-        """Return the children of a job by jobID."""
+        """Return the children of a job, in the order of their jobIDs."""
         return self._sound_jobs("children_of", job_id) if self._facts.families() else []
 
     def has_children(self, job_id: int) -> bool:

@@ -381,7 +381,7 @@ class Finder:
     async def newest_failed(
         self, kind: str, pattern: str | None, fingerprints: list[str], before: int, members: int
     ) -> list[tuple[Any, ...]]:
-        """Return the newest ``members`` failures of each group, below the number ``before``, newest first.
+        """Return the newest ``members`` failures of each group with a jobID or runID below ``before``.
 
         A row has the fingerprint, state, name, jobID or runID, time of failure, error, worker and start, and
         when and by whom it was acknowledged.

@@ -185,7 +185,10 @@ class Puller:
     """Pulls jobs for the free slots of one worker."""
 
     def __init__(self, server: ServerLink, options: WorkerOptions, *, changed: asyncio.Event) -> None:
-        """Request jobs from a server; setting ``changed`` ends a wait at the server and a pause."""
+        """Request jobs from a server.
+
+        Setting ``changed`` ends a wait for jobs at the server, and the pause after a request without jobs.
+        """
         self._server, self._options, self._changed = server, options, changed
         self.failures = 0
         """Requests in a row without a usable answer."""

@@ -156,7 +156,10 @@ class Context:
                 return
 
     def _release_of(self, kind: Literal["job", "run"], number: int) -> str:
-        """Return the version of the worker in whose run a job or run failed; empty if unknown."""
+        """Return the version of the worker of a failed run, or of the run that made a job FAILED.
+
+        Empty if it is unknown.
+        """
         records = self.unit.records
         run_id = records.last_failed_run(number) if kind == "job" else number
         run = None if run_id is None else records.read_run(run_id)

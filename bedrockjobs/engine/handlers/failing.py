@@ -178,7 +178,7 @@ def stop_schedule(context: Context, job: Job, error: CannotEvaluate) -> None:
 
 
 def repaired(context: Context, job: Job) -> Job:
-    """Return a job queued again if it is a schedule that could not be evaluated, else return it unchanged."""
+    """Return a job; a FAILED schedule whose repeat could not be evaluated is returned as queued again."""
     if not job.memory.broken or job.state != "FAILED":
         return job
     context.unit.records.delete_seen("job", job.job_id)

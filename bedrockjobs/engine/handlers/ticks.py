@@ -263,7 +263,11 @@ def _note(job: Job, tick: str) -> str:
 
 
 def remove_fired(context: Context, job: Job) -> None:
-    """Remove the tick of a returned run from the history, as it will be taken again or skipped."""
+    """Remove the tick of a run that counts as never taken from the history.
+
+    Such a run was handed back, or its reply was not delivered. The tick is recorded again when the job is
+    taken, or when the tick is skipped.
+    """
     if not is_schedule(job) or not stands_for_a_tick(job):
         return
     tick, last = tick_of(job), context.unit.records.last_tick(job.job_id)

@@ -156,8 +156,8 @@ class IDAllocator:
     def new(self) -> int:
         """Allocate an ID.
 
-        If a unit needs more IDs than planned, each draw doubles their number. IDs that it does not use are
-        kept for later units.
+        If a unit needs more IDs than planned, it draws as many as it has used so far (at most ``DRAWN_MAX``),
+        so the number doubles with each draw. IDs that the unit does not use are kept for later units.
         """
         count = max(len(self._used), 1)
         while not self._free:  # a draw skips numbers that exist already

@@ -638,7 +638,7 @@ class PostgreSQLUnit:
         return next(iter(self._sound("first_mocked_of_name" if mocked else "first_of_name", name)), None)
 
     def children(self, job_id: int) -> list[Job]:
-        """Return the children of a job by jobID."""
+        """Return the children of a job, in the order of their jobIDs."""
         return self._sound("children_of", job_id) if self._may_have_children(job_id) else []
 
     def has_children(self, job_id: int) -> bool:

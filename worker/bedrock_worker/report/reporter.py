@@ -444,7 +444,7 @@ class CompletionBatcher:
         )
 
     async def _send_waiting(self) -> None:
-        """Send waiting ends until there are none."""
+        """Send the ends of runs in ``_waiting``, up to ``BATCH_MAX`` in a request, until none is left."""
         batch: list[_End] = []
         try:
             while self._waiting:

@@ -167,7 +167,8 @@ def _embedded(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
 def is_own(address: AddrInfoType) -> bool:
     """Return whether an address, or one embedded in it, belongs to this machine.
 
-    To such an address, the kernel sends from the address itself.
+    To reach an address of its own, the kernel uses that address, or a loopback address, as the source. So
+    this asks for the source address, without sending anything.
     """
     family, kind, protocol, _, where = address
     for inside in _embedded(ip_address(str(where[0]).partition("%")[0])):
