@@ -34,9 +34,6 @@ from bedrockjobs.store.statements import METRICS, QUEUES, VIEWS
 # process can be started.
 
 
-START_S = 30.0
-"""Maximum seconds for the start of a process: a hundred times the usual time, for an overloaded machine."""
-
 PAUSE_S, PAUSE_S_MAX = 0.1, 30.0
 """First and maximum delay in seconds before an idle process that exited is replaced."""
 
@@ -81,7 +78,8 @@ class _Process:
 
         ``on_ready`` is called once the process can run a Query.
         """
-        late = asyncio.get_running_loop().call_later(START_S, self.kill)
+        # A hundred times the usual time, for an overloaded machine
+        late = asyncio.get_running_loop().call_later(30.0, self.kill)
         try:
             reader, self._writer = await asyncio.open_unix_connection(sock=self._ours)
             self._send(self._limits._asdict())

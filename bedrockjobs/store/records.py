@@ -88,10 +88,6 @@ EXAMINED_MAX = 1_000
 INSERTED_AT_ONCE = 1_000
 """Number of rows of a workflow inserted before the event loop runs other tasks: some milliseconds of work."""
 
-STATS_NAMES_EXAMINED = 100
-"""Maximum number of names whose old counters are deleted in one transaction: for each name an hour of
-counters, one row a minute."""
-
 MEASURED_MAX = 10
 """Maximum number of tick histories whose size is measured in one transaction: each has up to a thousand
 rows."""
@@ -790,14 +786,15 @@ class Records:
 
     def _drop_stats(self, now: str) -> bool:
         """Delete the old counters of the next names; return whether further names follow."""
-        after = self._stats_after
-        names = [row[0] for row in self._execute(self._sql["names_in_stats"], (after, STATS_NAMES_EXAMINED))]
+        most = 100  # names, each with an hour of counters, one row a minute
+        found = self._execute(self._sql["names_in_stats"], (self._stats_after, most))
+        names = [row[0] for row in found]
         # The counters of minutes are kept for a day, those of hours for a quarter
         for step, kept_s in ((60, 86_400), (3_600, 90 * 86_400)):
             before = after_seconds(now, -kept_s)
             rows = [(name, step, before) for name in ("", *names)]
             self._executemany(self._sql["trim_stats"], rows)
-        self._stats_after = names[-1] if len(names) == STATS_NAMES_EXAMINED else ""
+        self._stats_after = names[-1] if len(names) == most else ""
         return bool(self._stats_after)
 
     def _drop_limited_runs(self, now: str) -> bool:

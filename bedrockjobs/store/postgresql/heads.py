@@ -131,11 +131,6 @@ slice of a wide pattern, in which most takes find a job."""
 ROWS_OF_SEEK = 30
 """Cost of one index seek, as a number of rows of a scan."""
 
-
-READY_AT_ONCE = 8
-"""Maximum number of postponed takes that continue in one unit when their scans are complete, since each
-queries some names."""
-
 ASIDE_AT_ONCE = 250
 """Maximum number of heads of paused names that one take sets aside or returns: 1 to 4 ms of the event
 loop."""
@@ -838,12 +833,13 @@ class HeadIndex:
                 break
             if (walk.lanes, walk.prefix) in self._walks:
                 self._go_on(walk, read)
-        ready = [names for names, parts in self._pending.items() if _is_ready(parts)]
+        # Few takes continue in one unit when their scans are complete, since each queries some names
+        ready = [names for names, parts in self._pending.items() if _is_ready(parts)][:8]
         lost = [names for names in wanted if names not in self._pending]
         found = self._turns.next_of(lost)
-        for names in ready[:READY_AT_ONCE]:
+        for names in ready:
             del self._pending[names]
-        return [*found, *ready[:READY_AT_ONCE]]
+        return [*found, *ready]
 
     def _give_up(self, parts: Sequence[MatchingHeads]) -> None:
         """Drop the scans of patterns that no longer have waiters."""
