@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     """Return the path of an empty queue in a new folder."""
     folder = tmp_path / "queue"
     folder.mkdir()
-    SQLiteEngine(folder / "jobs.db", Settings()).close()
+    SQLiteEngine(folder / "jobs.db", Settings(wal_bytes=0, ballast_bytes=0)).close()
     return folder / "jobs.db"
 
 
