@@ -35,7 +35,7 @@ PING_S = 0.25
 
 PING_EVERY_S = 0.02
 
-TEXT_EACH = examples(5, night=1)
+TEXT_EACH = examples(10, night=1)
 """One in so many texts of each kind is tried: those of a kind end in the same ways."""
 
 WORK_TICKS = 3

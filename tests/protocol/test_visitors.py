@@ -122,19 +122,21 @@ def ways(settings: dict[str, object]) -> tuple[str, ...]:
     return (*ALL, *more)
 
 
-async def _codes(way: str, port: int, unix: Path, authority: Authority) -> tuple[int, int]:
-    """Return the codes of an attempt to make the first token and of a create, by one way."""
+TOKEN, JOB = ("CreateToken", FIRST), ("CreateJob", {"name": "a"})
+
+
+async def _codes(
+    way: str, port: int, unix: Path, authority: Authority, *asked: tuple[str, dict[str, str]]
+) -> list[int]:
+    """Return the codes of commands by one way, each on a connection of its own."""
     kind, _, rest = way.partition(", ")
     host = way.removeprefix("host ") if way.startswith("host ") else "localhost"
     given = FORWARDED.get(rest)
     headers = {} if given is None else {XFF: given}
     if kind.startswith("raw"):
-        sent = [request("CreateToken", **FIRST), request("CreateJob", name="a")]
+        sent = [request(verb, **body) for verb, body in asked]
     else:
-        sent = [
-            post("CreateToken", FIRST, headers, host=host),
-            post("CreateJob", {"name": "a"}, headers, host=host),
-        ]
+        sent = [post(verb, body, headers, host=host) for verb, body in asked]
     context = authority.trusting() if way in (*TLS, *CERTIFIED) else None
     if context is not None and way in CERTIFIED:
         context.load_cert_chain(*authority.sign("deploy"))
@@ -151,7 +153,7 @@ async def _codes(way: str, port: int, unix: Path, authority: Authority) -> tuple
             talk.send(data)
             reply = await talk.reply()
             codes.append(reply.json["code"] if reply.body and "code" in reply.json else reply.code)
-    return codes[0], codes[1]
+    return codes
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -165,7 +167,7 @@ async def test_every_way_to_come_without_a_token(serve: Serve, tmp_path: Path, n
             del settings["tls_client_ca"]
     unix = tmp_path / "s"
     live = await serve(**{"unix": str(unix), **settings})
-    found = {way: await _codes(way, live.port, unix, authority) for way in ways(settings)}
+    found = {way: await _codes(way, live.port, unix, authority, TOKEN, JOB) for way in ways(settings)}
     expected = {way: (True, True) if way in token_by else (False, way in else_by) for way in found}
     assert {way: (token == MAY, job == 200) for way, (token, job) in found.items()} == expected
     assert {code for codes in found.values() for code in codes} <= {200, MAY, 403}
@@ -174,7 +176,7 @@ async def test_every_way_to_come_without_a_token(serve: Serve, tmp_path: Path, n
         made = await talk.ask("CreateToken", name="root", roles="admin", anonymousRoles="produce")
     assert made.json["token"], "the machine itself may always"
     before = {way: job == 200 for way, (_, job) in found.items()}
-    anonymous = {way: (await _codes(way, live.port, unix, authority))[1] == 200 for way in before}
+    anonymous = {way: await _codes(way, live.port, unix, authority, JOB) == [200] for way in before}
     assert anonymous == before, "clients without a token come from where they could before"
 
 
