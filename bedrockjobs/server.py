@@ -55,10 +55,6 @@ event loop. The second is low so that containers grow old while they are small: 
 names is then examined only once or twice as a young object. The third makes collections of old objects rare
 in return."""
 
-FILES_KEPT = 64
-"""Number of file descriptors reserved for the database, the log and listening sockets, on top of the
-connections."""
-
 
 class WaitingFront:
     """Listens while a starting server waits for its database; commands are refused as in an outage."""
@@ -182,7 +178,7 @@ class Server:
         if self._tls is not None:
             self._listener.renew_tls(self._tls)
         if "connections_max" in difference.taken:
-            _raise_file_limit(self.settings.connections_max + FILES_KEPT)
+            _raise_file_limit(self.settings.connections_max)
         if "heartbeat_url" in difference.taken:
             await self._begin_heartbeat()
         self.service.renew_messages()
@@ -360,7 +356,7 @@ def run_server(settings: Settings, read_again: Callable[[], Settings] | None = N
     logs.configure(settings.log_format)
     logging.captureWarnings(True)
     os.umask(0o077)
-    _raise_file_limit(settings.connections_max + FILES_KEPT)
+    _raise_file_limit(settings.connections_max)
     keep_large_apart()
     try:
         with runner() as running:
@@ -431,7 +427,9 @@ async def _serve(settings: Settings, read_again: Callable[[], Settings] | None) 
     return EXIT_OK
 
 
-def _raise_file_limit(wanted: int) -> None:
+def _raise_file_limit(connections: int) -> None:
+    """Allow as many open files as connections, and 64 for the database, the log and listening sockets."""
+    wanted = connections + 64
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

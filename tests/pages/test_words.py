@@ -8,7 +8,7 @@ import pytest
 
 from bedrockjobs.base.errors import split_frames
 from bedrockjobs.pages import formatting, overview
-from bedrockjobs.pages.ticks import failed_in_a_row
+from bedrockjobs.pages.schedules import failed_in_a_row
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from bedrockjobs.base.clock import timestamp
-from bedrockjobs.pages import ticks as days
-from bedrockjobs.pages.ticks import Day, TickHistoryRow, bars_of, days_of, next_ticks
+from bedrockjobs.pages import schedules as days
+from bedrockjobs.pages.schedules import Day, TickHistoryRow, bars_of, days_of, next_ticks
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 DAILY = "CRON 30 2 * * *"
@@ -106,4 +106,4 @@ def test_a_bar_is_as_high_as_its_day_has_ticks() -> None:
     bars = bars_of([Day(NOW.date(), ran=3, failed=1), Day(NOW.date(), missed=2), Day(NOW.date())])
     assert [[part.kind for part in bar.parts] for bar in bars] == [["ran", "failed"], ["missed"], []]
     assert bars[0].parts[1].y == pytest.approx(15)
-    assert bars[1].parts[0].height == pytest.approx((days.HEIGHT - 20) / 2)
+    assert bars[1].parts[0].height == pytest.approx((days.MONTH_HEIGHT - 20) / 2)
