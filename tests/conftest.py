@@ -31,7 +31,7 @@ from bedrockjobs.store import reader
 from tests import engines, late_queries, leaks
 from tests.effort import LONG, PROFILE, dealt
 from tests.postgresql.cluster import CLUSTER
-from tests.protocol.talk import DEADLINE_S, Reply, Talk, post
+from tests.protocol.talk import DEADLINE_S, Reply, Talk, post, request
 from tests.run import SLASH
 
 # The same examples in each run: a change is judged by what it changed. A nightly run looks for others.
@@ -124,6 +124,7 @@ class Live:
         self.server = server
         self.clock: Any = server.clock
         self._stack = stack
+        self._idle: dict[tuple[str, int], list[Talk]] = {}
 
     @property
     def port(self) -> int:
@@ -141,15 +142,34 @@ class Live:
         return made
 
     async def ask(self, verb: str, **parameters: Any) -> Reply:
-        """Send one raw request over a connection of its own."""
-        async with await Talk.open(self.port) as talk:
-            return await talk.ask(verb, **parameters)
+        """Send one raw request that leaves nothing behind on its connection."""
+        return await self.answered("raw", request(verb, **parameters))
 
     async def http(self, command: str, body: Any = None, **headers: str) -> Reply:
-        """Send one HTTP request over a connection of its own."""
-        async with await Talk.open(self.port) as talk:
-            talk.send(post(command, body, headers))
-            return await talk.reply()
+        """Send one HTTP request."""
+        return await self.answered("http", post(command, body, headers))
+
+    async def answered(self, protocol: str, asked: bytes) -> Reply:
+        """Send one request over a connection that no other request uses meanwhile; return the answer.
+
+        Connections stay open for the next one: to connect costs twice what a request does.
+        """
+        idle = self._idle.setdefault((protocol, self.port), [])
+        while idle and idle[-1].reader.at_eof():
+            await idle.pop().close()
+        talk = idle.pop() if idle else await self.connect()
+        try:
+            talk.send(asked)
+            reply = await talk.reply()
+        except BaseException:
+            talk.reset()
+            raise
+        told = reply.headers
+        if "content-length" not in told or told.get("connection", "").lower() == "close":
+            await talk.close()  # also where the body comes in chunks, which are not read
+        else:
+            idle.append(talk)
+        return reply
 
     async def settle(self) -> None:
         """Wait until the writer has done all that was sent to it before."""

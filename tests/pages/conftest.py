@@ -13,7 +13,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.server import Server
-from tests.conftest import START, begin
+from tests.conftest import START, Live, begin
 from tests.engines import Databases
 from tests.pages.looking import CHROMIUM, FLAGS, Site
 from tests.postgresql.cluster import quiet_port
@@ -52,7 +52,7 @@ async def start_site(databases: Databases, port: int) -> AsyncIterator[StartSite
             server = Server(settings, StandingClock(START) if settings.test_clock else None)
             await begin(server)
             stack.push_async_callback(server.stop)
-            return Site(server)
+            return Site(Live(server, stack))
 
         yield start
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -11,9 +10,8 @@ from zlib import crc32
 
 from playwright.async_api import Page, expect
 
-from bedrockjobs.server import Server
+from tests.conftest import Live
 from tests.effort import PROFILE, examples
-from tests.protocol.talk import Talk, post
 
 CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
 """The shell opens pages in two thirds of the time that the whole browser needs."""
@@ -49,10 +47,10 @@ PARTS_MS = 15_000
 class Site:
     """A server with pages, and what a test needs to fill it and to look at it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, live: Live) -> None:
         """Hold a started server."""
-        self.server = server
-        self.root = f"http://127.0.0.1:{server.port}"
+        self._live, self.server = live, live.server
+        self.root = f"http://127.0.0.1:{live.port}"
         self.expected: set[int] = set()
         """HTTP statuses of refusals that a test wants to see, and the browser's console complains of."""
         self.complaints: list[str] = []
@@ -60,10 +58,8 @@ class Site:
 
     async def http(self, command: str, **parameters: Any) -> tuple[int, Any]:
         """Send a command; return the HTTP status and the answer."""
-        async with await Talk.open(self.server.port) as talk:
-            talk.send(post(command, parameters))
-            reply = await talk.reply()
-        return reply.code, json.loads(reply.body)
+        reply = await self._live.http(command, parameters)
+        return reply.code, reply.json
 
     async def ask(self, command: str, **parameters: Any) -> Any:
         """Send a command that must be done; return the answer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from playwright.async_api import Browser, Page, async_playwright
@@ -17,6 +18,7 @@ from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.client import AsyncClient
 from bedrockjobs.server import Server
+from tests.conftest import Live
 from tests.pages.looking import CHROMIUM, FLAGS, Site
 from tests.pages.month import START, Month
 from tests.pages.picture import small
@@ -104,13 +106,12 @@ async def main(folder: Path | None, named: list[str]) -> None:
         settings = Settings(port=0, database=f"{database}/jobs.db", test_clock=True, durability="relaxed")
         server = Server(settings, StandingClock(START))
         await server.start()
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(server.stop)
             async with async_playwright() as playwright, AsyncClient(f"127.0.0.1:{server.port}") as client:
                 browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
-                await draw(Site(server), browser, folder, Month(client), named)
+                await draw(Site(Live(server, stack)), browser, folder, Month(client), named)
                 await browser.close()
-        finally:
-            await server.stop()
 
 
 if __name__ == "__main__":

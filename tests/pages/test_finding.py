@@ -17,6 +17,7 @@ from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.store.statements import VIEWS
 from bedrockjobs.views import find
 from bedrockjobs.views.find import Finder
+from tests.effort import crossed
 
 COUNT = 150
 
@@ -71,9 +72,7 @@ CASES: list[dict[str, Any]] = [
 COLUMN = {"created": "created", "next": "nextRun", "last": "lastRun"}
 
 
-@pytest.mark.parametrize("few", [find.FEW, 3])
-@pytest.mark.parametrize("stretch", [1, 17, 500])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("case", "stretch", "few"), crossed(CASES, [1, 17, 500], [find.FEW, 3]), ids=str)
 async def test_pages_find_all_that_a_plain_select_finds(
     database: sqlite3.Connection,
     finder: Finder,
@@ -131,9 +130,7 @@ async def test_stretches_grow_up_to_a_limit(finder: Finder, monkeypatch: pytest.
 RUN_CASES: list[dict[str, Any]] = [{}, {"pattern": "mail"}, {"pattern": "re*"}, {"pattern": "nobody"}]
 
 
-@pytest.mark.parametrize("few", [find.FEW, 3])
-@pytest.mark.parametrize("stretch", [1, 17, 500])
-@pytest.mark.parametrize("case", RUN_CASES, ids=str)
+@pytest.mark.parametrize(("case", "stretch", "few"), crossed(RUN_CASES, [1, 17, 500], [find.FEW, 3]), ids=str)
 async def test_pages_find_all_runs_that_failed(
     database: sqlite3.Connection,
     finder: Finder,

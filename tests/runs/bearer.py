@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conftest import Live
-from tests.protocol.talk import Reply, Talk, post
+from tests.protocol.talk import Reply
 
 
 class Bearer:
@@ -22,17 +22,13 @@ class Bearer:
 
     async def http(self, command: str, /, **body: Any) -> Reply:
         """Send a command over HTTP."""
-        async with await Talk.open(self.live.port) as talk:
-            talk.send(post(command, body, self.headers))
-            return await talk.reply()
+        return await self.live.http(command, body, **self.headers)
 
     async def get(self, path: str, **headers: str) -> Reply:
         """Ask for a page."""
-        lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+        lines = [f"GET {path} HTTP/1.1", "Host: localhost"]
         lines += [f"{name}: {value}" for name, value in {**self.headers, **headers}.items()]
-        async with await Talk.open(self.live.port) as talk:
-            talk.send(("\r\n".join([*lines, "", ""])).encode())
-            return await talk.reply()
+        return await self.live.answered("http", ("\r\n".join([*lines, "", ""])).encode())
 
     async def raw(self, command: str, /, **parameters: Any) -> Reply:
         """Send a command over a raw connection, with a header."""

@@ -41,10 +41,9 @@ class Site(Live):
 
     async def rest(self) -> None:
         """Wait until the server has done what time alone asks of it."""
-        async with await Talk.open(self.port) as talk:
-            for _ in range(3):
-                self.server.dispatcher.poke()  # again, as a unit in progress may have looked before
-                assert (await talk.ask("ListLimits")).code == 200
+        for _ in range(3):
+            self.server.dispatcher.poke()  # again, as a unit in progress may have looked before
+            await self.settle()
 
     async def later(self, seconds: float) -> None:
         """Move the wall clock; leases stand still."""
@@ -108,8 +107,9 @@ class Site(Live):
         await begin(self.server)
         await self.rest()
 
-    def change(self, sql: str) -> None:
-        """Change the database by other hands than the server's."""
+    async def change(self, sql: str) -> None:
+        """Change the database by other hands than the server's, which has no transaction in progress."""
+        await self.settle()
         self.databases.change(self.server.settings.database, sql)
 
     # --- commands -----------------------------------------------------------------------------------------

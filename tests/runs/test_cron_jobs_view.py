@@ -76,7 +76,7 @@ async def test_it_holds_schedules_that_will_fire_and_nothing_else(site: Site) ->
 
 async def test_text_of_other_hands_that_is_no_json_hurts_nobody(site: Site) -> None:
     await site.create("a.b", repeat="CRON 0 9 * * *")
-    site.change("UPDATE jobs SET options = 'no', memory = '{'")
+    await site.change("UPDATE jobs SET options = 'no', memory = '{'")
     found = await row(site)
     assert (found["deployment_id"], found["next_execution"]) == ("", "2026-11-21 09:00:00")
 

@@ -38,7 +38,7 @@ async def test_a_command_that_needs_the_row_is_refused_by_name(
     await site.create("a", data={"k": 1}, repeat="STARTED, +1 HOUR")
     if command in ("FinishJob", "RetryJob", "FailJob"):
         await site.take("a")
-    site.change(DAMAGE.format(1))
+    await site.change(DAMAGE.format(1))
     reply = await refused(site, command, jobID=1, **body)
     assert reply.json["detail"].startswith(WORDS)
     assert WORDS in caplog.messages
@@ -49,7 +49,7 @@ async def test_a_command_that_needs_the_row_is_refused_by_name(
 
 async def test_the_job_is_kept_as_failed_with_what_was_found_and_can_be_brought_back(site: Site) -> None:
     await site.create("a", data={"k": 1})
-    site.change(DAMAGE.format(1))
+    await site.change(DAMAGE.format(1))
     assert await site.nothing("a")
     job = await site.ok("QueryJob", jobID=1)
     assert (job["state"], job["error"], job["data"]) == ("FAILED", WORDS, {"damagedData": '{"k": 1}'})
@@ -62,7 +62,7 @@ async def test_the_job_is_kept_as_failed_with_what_was_found_and_can_be_brought_
 async def test_the_next_job_is_handed_out(site: Site) -> None:
     for _ in range(4):
         await site.create("a")
-    site.change(DAMAGE.format("1 OR jobID = 3"))
+    await site.change(DAMAGE.format("1 OR jobID = 3"))
     found = await site.ok("GetJobs", name="a*", numResults=10)
     assert [job["jobID"] for job in found["jobs"]] == [2, 4]
     assert [await site.state(job_id) for job_id in (1, 3)] == ["FAILED", "FAILED"]
@@ -71,7 +71,7 @@ async def test_the_next_job_is_handed_out(site: Site) -> None:
 async def test_who_waits_gets_the_job_behind_it(site: Site) -> None:
     await site.create("a", firstRun="2026-11-21 03:29:57")
     await site.create("a", firstRun="2026-11-21 03:29:58")
-    site.change(DAMAGE.format(1))
+    await site.change(DAMAGE.format(1))
     talk = await site.asking("a")
     await site.later(10)
     assert (await talk.reply()).json["jobID"] == 2
@@ -80,7 +80,7 @@ async def test_who_waits_gets_the_job_behind_it(site: Site) -> None:
 async def test_a_run_whose_time_is_over_is_closed(site: Site) -> None:
     await site.create("a", runTimeout=5, grace=1)
     await site.take("a")
-    site.change(DAMAGE.format(1))
+    await site.change(DAMAGE.format(1))
     for _ in range(5):
         await site.both(30)
     assert await site.state(1) == "FAILED"
@@ -94,7 +94,7 @@ async def test_a_family_goes_on(site: Site) -> None:
     await site.create("child", parentJobID=1)
     await site.create("child", parentJobID=1)
     await site.finish({"jobID": 1})
-    site.change(DAMAGE.format(2))
+    await site.change(DAMAGE.format(2))
     await site.finish(await site.take("child", None))
     assert await site.state(2) == "FAILED"
     parent = await site.take("parent", None)
@@ -107,7 +107,7 @@ async def test_a_damaged_parent_is_set_aside_by_the_end_of_its_child(site: Site)
     await site.create("child", parentJobID=1)
     await site.finish({"jobID": 1})
     child = await site.take("child", None)
-    site.change(DAMAGE.format(1))
+    await site.change(DAMAGE.format(1))
     await refused(site, "FinishJob", jobID=child["jobID"])
     assert await site.state(1) == "FAILED"
     assert await site.state(2) in ("RUNNING", "CANCELLED")
@@ -117,14 +117,14 @@ async def test_schedules_of_a_source_and_on_all_hosts_do_not_hurt_each_other(sit
     for name in ("a", "b"):
         await site.create(name, repeat="CRON * * * * *", hosts="all")
     await site.asking("a")
-    site.change(DAMAGE.format(1))
+    await site.change(DAMAGE.format(1))
     await site.both(120)
     assert [await site.state(job_id) for job_id in (1, 2)] == ["FAILED", "QUEUED"]
 
 
 async def test_what_lists_show_of_it_is_marked(site: Site) -> None:
     await site.create("a", data={"k": 1})
-    site.change(DAMAGE.format(1))
+    await site.change(DAMAGE.format(1))
     (job,) = (await site.ok("ListJobs"))["jobs"]
     assert job["data"] == {"damagedData": '{"k": 1}'}
 
@@ -133,7 +133,7 @@ async def test_what_lists_show_of_it_is_marked(site: Site) -> None:
 async def test_bytes_that_are_no_text_are_damage(site: Site) -> None:
     await site.create("a", data={"k": "abcdef"})
     await site.create("a")
-    site.change(
+    await site.change(
         "UPDATE jobs SET data = CAST(x'7b226b223a22ff62636465662227d' || '' AS TEXT), checksum = 5"
         " WHERE jobID = 1".replace("27d", "7d")
     )
@@ -146,7 +146,7 @@ async def test_bytes_that_are_no_text_are_damage(site: Site) -> None:
 async def test_data_changed_by_hand_is_right(site: Site) -> None:
     await site.create("a", data={"k": 1})
     assert (await site.row(1))["checksum"] is not None
-    site.change("UPDATE jobs SET data = '{\"k\":2}' WHERE jobID = 1")
+    await site.change("UPDATE jobs SET data = '{\"k\":2}' WHERE jobID = 1")
     assert (await site.row(1))["checksum"] is None
     assert (await site.take("a"))["data"] == {"k": 2}
     await site.ok("UpdateJob", jobID=1, data={"k": 3})
@@ -156,7 +156,7 @@ async def test_data_changed_by_hand_is_right(site: Site) -> None:
 async def test_a_change_of_all_else_leaves_the_checksum(site: Site) -> None:
     await site.create("a", data={"k": 1})
     before = (await site.row(1))["checksum"]
-    site.change("UPDATE jobs SET name = 'b', data = data WHERE jobID = 1")
+    await site.change("UPDATE jobs SET name = 'b', data = data WHERE jobID = 1")
     assert (await site.row(1))["checksum"] == before
     await site.ok("UpdateJob", jobID=1, jobPriority=1000)
     assert (await site.take("b"))["data"] == {"k": 1}

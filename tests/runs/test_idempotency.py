@@ -197,7 +197,7 @@ async def test_keys_of_an_older_server_go_on(site: Site) -> None:
     wide, other = [await root.token_for(name, "produce") for name in ("wide", "other")]
     narrow = await root.token_for("narrow", "produce", "a/*")
     for key, job_id in (("k", job), ("narrow\x1fk", job), ("gone", gone)):
-        site.change(f"INSERT INTO keys (key, jobID, created) VALUES ('{key}', {job_id}, '{site.now}')")
+        await site.change(f"INSERT INTO keys (key, jobID, created) VALUES ('{key}', {job_id}, '{site.now}')")
     for who in (root, wide, other, narrow):
         assert (await who.ok("CreateJob", name="a/b", idempotencyKey="k"))["jobID"] == job
         assert (await who.http("CreateJob", name="a/c", idempotencyKey="k")).code == 409

@@ -189,8 +189,7 @@ async def test_a_pause_is_told_to_those_who_see_all_that_it_holds(place: Place) 
     assert told == ["open"]
 
 
-@pytest.mark.parametrize("names", ["", "mine/*", "mine/q*,mine/*,other"])
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("names", "role"), crossed(["", "mine/*", "mine/q*,mine/*,other"], ROLES))
 async def test_no_route_or_page_tells_of_other_names(place: Place, role: str, names: str) -> None:
     asker = await place.root.token_for("asker", role, names)
     reads = "read" in roles_held(role)

@@ -20,7 +20,7 @@ ROW = (
 
 async def test_a_changed_row_is_handed_out_as_it_is(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     await site.create("a", data={"k": 1})
-    site.change("UPDATE jobs SET data = '{\"k\":2}', priority = 1000 WHERE jobID = 1")
+    await site.change("UPDATE jobs SET data = '{\"k\":2}', priority = 1000 WHERE jobID = 1")
     job = await site.take("a")
     assert (job["data"], job["priority"]) == ({"k": 2}, 1000)
     if site.databases.name == "sqlite":  # where somebody else may always have written, it is not said
@@ -29,7 +29,7 @@ async def test_a_changed_row_is_handed_out_as_it_is(site: Site, caplog: pytest.L
 
 async def test_a_deleted_row_is_gone(site: Site) -> None:
     await site.create("a")
-    site.change("DELETE FROM jobs")
+    await site.change("DELETE FROM jobs")
     assert await site.refused("UpdateJob", jobID=1, data={}) == (404, "No job with this jobID")
     assert await site.nothing("a")
     assert await site.create("b") == 2, "its number is not given again"
@@ -38,7 +38,7 @@ async def test_a_deleted_row_is_gone(site: Site) -> None:
 async def test_a_taken_row_that_is_deleted_ends_its_run(site: Site) -> None:
     await site.create("a")
     job = await site.leased("a")
-    site.change("DELETE FROM jobs")
+    await site.change("DELETE FROM jobs")
     assert await site.refused("FinishJob", jobID=1, runID=job["runID"]) == (404, "No job with this jobID")
     await site.silence(50)
     assert await site.create("b") == 2
@@ -48,27 +48,27 @@ async def test_moved_rows_are_found_where_they_are(site: Site) -> None:
     for _ in range(3):
         await site.create("a/1")
     assert (await site.take("a/*", None))["jobID"] == 1
-    site.change("UPDATE jobs SET nextRun = '2026-11-20 00:00:00', name = 'a/0' WHERE jobID = 3")
+    await site.change("UPDATE jobs SET nextRun = '2026-11-20 00:00:00', name = 'a/0' WHERE jobID = 3")
     assert (await site.take("a/*", None))["jobID"] == 3
-    site.change("UPDATE jobs SET state = 'QUEUED' WHERE jobID = 1")
+    await site.change("UPDATE jobs SET state = 'QUEUED' WHERE jobID = 1")
     assert (await site.take("a/*", None))["jobID"] == 1
 
 
 @sqlite_only("on PostgreSQL, pausing by hand needs a new epoch in `control`, since servers cache pauses")
 async def test_a_pause_and_its_end_are_seen(site: Site) -> None:
     await site.create("a")
-    site.change("INSERT INTO pauses (pattern, since) VALUES ('a', '2026-11-21 00:00:00')")
+    await site.change("INSERT INTO pauses (pattern, since) VALUES ('a', '2026-11-21 00:00:00')")
     assert await site.nothing("a")
-    site.change("DELETE FROM pauses")
+    await site.change("DELETE FROM pauses")
     assert (await site.take("a"))["jobID"] == 1
 
 
 async def test_an_idle_server_serves_who_waits(site: Site) -> None:
     talk = await site.asking("a", "w")
-    site.change(ROW.format(id=70, name="a"))
+    await site.change(ROW.format(id=70, name="a"))
     async with asyncio.timeout(DEADLINE_S):
         assert (await talk.reply()).json["jobID"] == 70
-    site.change(ROW.format(id=2, name="b"))
+    await site.change(ROW.format(id=2, name="b"))
     assert [await site.create("c") for _ in range(2)] == [1, 3], "numbers in use are passed over"
 
 
@@ -95,7 +95,7 @@ async def test_a_checkpoint_by_another_is_cheap_and_loses_nothing(site: Site) ->
 
 async def test_options_and_memory_by_hand_are_read(site: Site) -> None:
     await site.create("a")
-    site.change(
+    await site.change(
         'UPDATE jobs SET options = \'{"retries":1,"lock":5,"what":[1]}\', memory = \'{"failures":"x"}\''
     )
     job = await site.take("a")

@@ -210,7 +210,7 @@ async def test_a_narrow_token_sees_the_names_in_its_scope(site: Site) -> None:
 
 async def test_two_servers_add_up(site: Site) -> None:
     """Rows that another server has written for the same minute are added to."""
-    site.change(
+    await site.change(
         "INSERT INTO stats SELECT 'a', 60, '2026-11-21 03:29:00', 5, 0, 0, 0, 0, 0, " + "0, " * 30 + "NULL"
     )
     await site.create("a")

@@ -81,5 +81,5 @@ async def test_refusals(site: Site) -> None:
     assert await site.refused("RunAgain", runID=1) == (404, "No run with this runID")
     await site.create("a")
     await site.finish(await site.take("a"))
-    site.change("UPDATE runs SET data = ''")
+    await site.change("UPDATE runs SET data = ''")
     assert await site.refused("RunAgain", runID=1) == (405, "Run has no data")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -205,7 +204,7 @@ async def ticks_told(site: Site) -> list[int]:
     return outcomes(await site.ticks(1))[0]
 
 
-@pytest.mark.parametrize(("way", "why"), [*product(WAYS, REASONS)])
+@pytest.mark.parametrize(("way", "why"), crossed(WAYS, REASONS))
 async def test_the_due_tick_is_not_lost(site: Site, way: str, why: str) -> None:
     reason = REASONS[why]
     held = await waiting(site, reason)
@@ -226,7 +225,7 @@ async def test_the_due_tick_is_not_lost(site: Site, way: str, why: str) -> None:
     assert "formers" not in memory, "nothing is kept once the next tick is one of the new repeat"
 
 
-@pytest.mark.parametrize(("way", "why"), [*product(SAME, REASONS)])
+@pytest.mark.parametrize(("way", "why"), crossed(SAME, REASONS))
 async def test_the_same_ticks_in_other_words_change_nothing(site: Site, way: str, why: str) -> None:
     reason = REASONS[why]
     held = await waiting(site, reason)

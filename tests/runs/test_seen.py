@@ -117,7 +117,9 @@ async def test_a_schedule_whose_run_was_seen_is_no_problem_until_it_fails_anew(s
 
 async def test_a_schedule_that_was_mended_and_breaks_again_is_new(site: Site) -> None:
     job_id = await site.create("zone", repeat="CRON @daily")
-    site.change(f"UPDATE jobs SET state = 'FAILED', memory = '{{\"broken\":true}}' WHERE jobID = {job_id}")
+    await site.change(
+        f"UPDATE jobs SET state = 'FAILED', memory = '{{\"broken\":true}}' WHERE jobID = {job_id}"
+    )
     await site.known()
     assert await site.ok("MarkSeen", jobIDs=[job_id]) == {"jobs": 1, "runs": 0}
     await site.ok("UpdateJob", jobID=job_id, repeat="CRON @hourly")
@@ -188,9 +190,12 @@ async def all_groups(site: Site, **given: Any) -> dict[str, list[dict[str, Any]]
 
 
 async def test_counts_are_those_of_all_failures_and_all_are_in_reach(site: Site) -> None:
-    jobs = [
-        (await failed(site, f"n{number % 3}", TRACEBACK.format(number=number)))[0] for number in range(230)
-    ]
+    specs = [{"name": f"n{number % 3}"} for number in range(230)]
+    jobs = (await site.ok("CreateJobs", jobs=specs))["jobIDs"]
+    taken = (await site.ok("GetJobs", name="n*", numResults=230, worker="w"))["jobs"]
+    assert [job["jobID"] for job in taken] == jobs
+    for number, job in enumerate(taken):
+        await site.fail(job, error=TRACEBACK.format(number=number))
     for error in ("exit status 1\ncannot connect", "no room left"):
         await failed(site, "other", error)
     (mail,) = (await site.ok("ListFailures", name="n*"))["jobs"]
@@ -300,7 +305,7 @@ async def test_totals_of_thousands_are_true_wherever_they_are_told(site: Site) -
     for error in ("no disk", "no room"):
         await failed(site, "other", error)
     columns = "created, state, name, nextRun, lastRun, priority, attempt, options, memory, fingerprint"
-    site.change(
+    await site.change(
         f"INSERT INTO jobs (jobID, {columns}) WITH RECURSIVE numbers (n) AS"
         " (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5099)"
         f" SELECT jobID + 1000 + n, {columns} FROM jobs CROSS JOIN numbers WHERE jobID = {first}"

@@ -618,7 +618,7 @@ async def test_a_text_is_erased_from_workflows_if_its_runs_are_gone(site: Site) 
     bad = await made(site, [{"ref": "x", "name": "x"}, {"ref": "y", "name": "y", "after": ["x"]}])
     second = await site.take("x")
     await site.fail(second, error="no: hunter\u00e9")
-    site.change("DELETE FROM runs")
+    await site.change("DELETE FROM runs")
     before = await quoted(site, bad)
     await site.ok("DeleteRuns", text="hunter3")
     assert await quoted(site, bad) == before
