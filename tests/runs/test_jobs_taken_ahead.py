@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,10 +26,11 @@ from bedrockjobs.commands import (
     ResumeJobs,
     TerminateRun,
 )
+from tests.cli import warm
 from tests.conftest import Live
 from tests.worker.conftest import until
 from tests.worker.fake_server import DEADLINE_S
-from tests.worker.test_command_line import exit_status, module_path, program
+from tests.worker.test_command_line import Forked, exit_status, module_path, program
 from tests.worker.test_taken_ahead import SCRIPT, SHORT_S, begun
 
 CODE = f"""
@@ -49,14 +49,17 @@ LEASE_S = 3
 
 
 @asynccontextmanager
-async def _worker(live: Live, folder: Path, held_s: float) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _worker(live: Live, folder: Path, held_s: float) -> AsyncIterator[Forked]:
     """Run a worker with one slot that takes ahead from its first run on."""
-    command = (sys.executable, "-c", CODE, str(held_s), "--server", f"127.0.0.1:{live.port}")
-    process = await asyncio.create_subprocess_exec(
+    code = folder / "worker.py"
+    code.write_text(CODE)
+    command = (warm.program("python"), str(code), str(held_s), "--server", f"127.0.0.1:{live.port}")
+    stand_in = await asyncio.create_subprocess_exec(
         *(*command, "--name", "Foo", "--worker-name", "ahead", "--", "sh", "-c", SCRIPT, str(folder)),
         env={"PYTHONPATH": module_path(), "BEDROCKJOBS_WORKER_AS_ROOT": "1", "HOME": str(folder)},
         stderr=asyncio.subprocess.DEVNULL,
     )
+    process = Forked(stand_in)
     try:
         yield process
     finally:

@@ -11,6 +11,7 @@ from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context
 from bedrockjobs.job.rows import Job
 from bedrockjobs.job.take_request import TakeRequest, names_from
+from tests.effort import examples
 from tests.engines import sqlite_only
 from tests.protocol.talk import Talk, request
 from tests.runs.rig import LONG_MS, Site
@@ -167,12 +168,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_the_end_of_a_run_wakes_no_more_than_there_is_room_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 1,000 who wait, each for another name, the oldest looks and is served; nobody else looks."""
+    """Of many who wait, each for another name, the oldest looks and is served; nobody else looks."""
     await site.ok("SetLimit", name="mail/*", running=2)
     for _ in range(2):
         await site.create("mail/first")
     first, second = await site.take("mail/*"), await site.take("mail/*")
-    names = [f"mail/{number}" for number in range(1_000)]
+    names = [f"mail/{number}" for number in range(examples(200, night=1_000))]
     talks = [await waits(site, name) for name in names[:1]]
     await site.waiting(1)
     talks += [await waits(site, name) for name in names[1:]]

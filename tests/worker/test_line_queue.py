@@ -10,6 +10,8 @@ import pytest
 from bedrock_worker.report import output
 from bedrock_worker.report.output import Line, LineQueue
 
+from tests.effort import examples
+
 
 @pytest.fixture
 def small(monkeypatch):
@@ -45,16 +47,20 @@ def test_one_batch_is_bounded():
     waiting.discard_all()
 
 
+LINES = examples(20_000, night=90_000)
+"""Of 300 bytes each: several times what may be in memory."""
+
+
 def test_memory_is_bounded():
     waiting = LineQueue()
     tracemalloc.start()
     try:
-        for number in range(90_000):
+        for number in range(LINES):
             waiting.add(Line("out", f"{number:0300}"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(waiting) == 90_000
+    assert len(waiting) == LINES
     assert peak < 10 * output.MEMORY_BYTES_MAX
     waiting.discard_all()
 
