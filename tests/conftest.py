@@ -119,9 +119,13 @@ def pytest_collection_finish() -> None:
 class Live:
     """A server that listens, with what a test needs to talk to it."""
 
-    def __init__(self, server: Server, stack: AsyncExitStack) -> None:
-        """Hold a started server; connections made here are closed with ``stack``."""
+    def __init__(self, server: Server, stack: AsyncExitStack, *, keeps: bool = False) -> None:
+        """Hold a started server; connections made here are closed with ``stack``.
+
+        With ``keeps``, those of single requests stay open for the next: to connect costs twice as much.
+        """
         self.server = server
+        self.keeps = keeps
         self.clock: Any = server.clock
         self._stack = stack
         self._idle: dict[tuple[str, int], list[Talk]] = {}
@@ -150,10 +154,11 @@ class Live:
         return await self.answered("http", post(command, body, headers))
 
     async def answered(self, protocol: str, asked: bytes) -> Reply:
-        """Send one request over a connection that no other request uses meanwhile; return the answer.
-
-        Connections stay open for the next one: to connect costs twice what a request does.
-        """
+        """Send one request over a connection that no other request uses meanwhile; return the answer."""
+        if not self.keeps:
+            async with await Talk.open(self.port) as talk:
+                talk.send(asked)
+                return await talk.reply()
         idle = self._idle.setdefault((protocol, self.port), [])
         while idle and idle[-1].reader.at_eof():
             await idle.pop().close()
@@ -289,7 +294,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def serve(databases: engines.Databases) -> AsyncIterator[Serve]:
+def keeps_connections() -> bool:
+    """Whether servers of a test keep connections (``Live``): not where connections are the subject."""
+    return False
+
+
+@pytest.fixture
+async def serve(databases: engines.Databases, keeps_connections: bool) -> AsyncIterator[Serve]:
     """Return a function that starts a server; settings are its named arguments."""
     async with AsyncExitStack() as stack:
 
@@ -297,7 +308,7 @@ async def serve(databases: engines.Databases) -> AsyncIterator[Serve]:
             server = Server(Settings(port=0, **{**databases.settings(database), **settings}), clock)
             await begin(server)
             stack.push_async_callback(server.stop)
-            return Live(server, stack)
+            return Live(server, stack, keeps=keeps_connections)
 
         yield start
 

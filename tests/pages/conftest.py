@@ -39,6 +39,12 @@ def port() -> int:
     return quiet_port()
 
 
+@pytest.fixture
+def keeps_connections() -> bool:
+    """Keep them: these tests send many requests, and none of them is about connections."""
+    return True
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def start_site(databases: Databases, port: int) -> AsyncIterator[StartSite]:
     """Return a function that starts a server with pages; settings are its named arguments."""
@@ -52,7 +58,7 @@ async def start_site(databases: Databases, port: int) -> AsyncIterator[StartSite
             server = Server(settings, StandingClock(START) if settings.test_clock else None)
             await begin(server)
             stack.push_async_callback(server.stop)
-            return Site(Live(server, stack))
+            return Site(Live(server, stack, keeps=True))
 
         yield start
 

@@ -110,7 +110,7 @@ async def main(folder: Path | None, named: list[str]) -> None:
             stack.push_async_callback(server.stop)
             async with async_playwright() as playwright, AsyncClient(f"127.0.0.1:{server.port}") as client:
                 browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
-                await draw(Site(Live(server, stack)), browser, folder, Month(client), named)
+                await draw(Site(Live(server, stack, keeps=True)), browser, folder, Month(client), named)
                 await browser.close()
 
 

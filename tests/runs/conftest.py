@@ -40,6 +40,12 @@ Open = Callable[..., Awaitable[Site]]
 
 
 @pytest.fixture
+def keeps_connections() -> bool:
+    """Keep them: these tests send many requests, and none of them is about connections."""
+    return True
+
+
+@pytest.fixture
 async def open_site(databases: Databases) -> AsyncIterator[Open]:
     """Return a function that starts a server; settings are its named arguments."""
     async with AsyncExitStack() as stack:

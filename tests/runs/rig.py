@@ -28,7 +28,7 @@ class Site(Live):
         self, server: Server, stack: AsyncExitStack, leases: ManualClock, databases: Databases
     ) -> None:
         """Hold a server on one of ``databases``, whose leases run by ``leases``."""
-        super().__init__(server, stack)
+        super().__init__(server, stack, keeps=True)
         self.leases = leases
         self.databases = databases
 
