@@ -12,6 +12,7 @@ from bedrock_worker.cli import main
 from bedrock_worker.options import PROCESS_JOBS_MAX
 from click.testing import CliRunner
 
+from tests.effort import crossed
 from tests.worker.conftest import children, ended, until
 from tests.worker.warm.conftest import FORKED, HEAD, WAYS, imports, outcomes
 
@@ -56,8 +57,7 @@ async def test_a_process_is_used_again_after_an_end_that_is_meant(ran):
     assert [given["data"]["runs"] for _, given in found[1::2]] == [2, 4, 6, 8]
 
 
-@pytest.mark.parametrize("way", FORKED, ids=["fork", "reused"])
-@pytest.mark.parametrize("who", ["template", "process"])
+@pytest.mark.parametrize(("way", "who"), crossed(FORKED, ["template", "process"]))
 async def test_who_is_killed_while_there_is_nothing_to_do_is_replaced(ran, way, who):
     async def kill(worker, number):
         if number == 1:
