@@ -109,7 +109,7 @@ class Site(Live):
 
     async def change(self, sql: str) -> None:
         """Change the database by other hands than the server's, which has no transaction in progress."""
-        await self.settle()
+        await self.server.dispatcher.settle()
         self.databases.change(self.server.settings.database, sql)
 
     # --- commands -----------------------------------------------------------------------------------------

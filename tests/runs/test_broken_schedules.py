@@ -15,7 +15,8 @@ async def break_zone(site: Site, job_id: int) -> None:
     """Let a stored schedule's zone be gone, as on a machine with another tzdata; start the server anew."""
     settings = site.server.settings
     await site.server.stop()
-    await site.change(f"UPDATE jobs SET repeat = '{GONE}' WHERE jobID = {job_id}")
+    broken = f"UPDATE jobs SET repeat = '{GONE}' WHERE jobID = {job_id}"
+    site.databases.change(settings.database, broken)
     await site._start(
         settings, AWAY_S + 1, 0
     )  # missed ticks are looked for where no server was there for so long
@@ -59,7 +60,7 @@ async def test_retry_brings_it_back_where_the_zone_is_there_again(open_site: Ope
     await break_zone(site, 1)
     settings = site.server.settings
     await site.server.stop()
-    await site.change("UPDATE jobs SET repeat = 'CRON * * * * *'")
+    site.databases.change(settings.database, "UPDATE jobs SET repeat = 'CRON * * * * *'")
     await site._start(settings, 0, 0)
     await site.ok("RetryJob", jobID=1, revive=True)
     assert (await site.state(1), await site.due(1)) == ("QUEUED", "2026-11-21 03:34:00")
