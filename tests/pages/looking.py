@@ -49,7 +49,7 @@ class Site:
 
     def __init__(self, live: Live) -> None:
         """Hold a started server."""
-        self._live, self.server = live, live.server
+        self.live, self.server = live, live.server
         self.root = f"http://127.0.0.1:{live.port}"
         self.expected: set[int] = set()
         """HTTP statuses of refusals that a test wants to see, and the browser's console complains of."""
@@ -58,7 +58,7 @@ class Site:
 
     async def http(self, command: str, **parameters: Any) -> tuple[int, Any]:
         """Send a command; return the HTTP status and the answer."""
-        reply = await self._live.http(command, parameters)
+        reply = await self.live.http(command, parameters)
         return reply.code, reply.json
 
     async def ask(self, command: str, **parameters: Any) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from playwright.async_api import Page, expect
@@ -143,7 +141,7 @@ async def test_tokens_and_the_audit_come_in_pages(live: Live, monkeypatch: pytes
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_token_is_revoked(site: Site, page: Page) -> None:
-    root = await Bearer(cast(Live, SimpleNamespace(port=site.server.port))).token_for("root", "admin")
+    root = await Bearer(site.live).token_for("root", "admin")
     await root.token_for("w" * 100, "read,produce", f"{'W' * 200}*,mail/*", noData=True, expires="90d")
     web = await root.token_for("web", "operate")
     await web.ok("PauseJobs", name="mail/*", reason="r" * 300)

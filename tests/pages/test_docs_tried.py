@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.conftest import Live
 from tests.pages.looking import Site, check
 from tests.runs.bearer import Bearer
 
@@ -48,7 +45,7 @@ async def test_commands_are_read_and_tried_and_one_comes_back(site: Site, page: 
 
 
 async def test_it_is_tried_with_the_rights_of_the_session(site: Site, page: Page) -> None:
-    root = await Bearer(cast(Live, SimpleNamespace(port=site.server.port))).token_for("root", "admin")
+    root = await Bearer(site.live).token_for("root", "admin")
     reader = await root.token_for("r", "read")
     site.expected.add(403)
     await page.goto(f"{site.root}/ui/jobs")

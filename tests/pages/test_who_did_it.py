@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.conftest import Live
 from tests.pages.looking import Site
 from tests.runs.bearer import Bearer
 
@@ -16,7 +12,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_what_is_done_on_a_page_is_done_by_who_logged_in(site: Site, page: Page) -> None:
-    root = await Bearer(cast(Live, SimpleNamespace(port=site.server.port))).token_for("root", "admin")
+    root = await Bearer(site.live).token_for("root", "admin")
     ann = await root.token_for("ann", "operate")
     await root.ok("CreateJob", name="mail/welcome")
     await page.goto(f"{site.root}/ui/queues")
