@@ -379,12 +379,12 @@ def arguments_seen(argv: list[str]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
-@pytest.mark.parametrize("value", CORPUS)
-def test_a_hostile_value_is_one_argument(value: str, ascii_only: bool) -> None:
+def test_a_hostile_value_is_one_argument(ascii_only: bool) -> None:
     """However the JSON spells it."""
     rule = Rule("*", ("/p", "before", "{x}", "behind"), {"x": ANYTHING})
-    argv = rule.fill(json.dumps({"x": value, "y": "other"}, ensure_ascii=ascii_only))
-    assert argv == ["/p", "before", value, "behind"]
+    for value in CORPUS:
+        argv = rule.fill(json.dumps({"x": value, "y": "other"}, ensure_ascii=ascii_only))
+        assert argv == ["/p", "before", value, "behind"]
 
 
 def test_the_command_gets_them_byte_for_byte() -> None:
@@ -413,15 +413,16 @@ def test_two_hyphens_help_against_nothing_else(value: str) -> None:
         Rule("*", ("/p", "--", "{x}"), {"x": ANYTHING}).fill(json.dumps({"x": value}))
 
 
-@pytest.mark.parametrize("value", CORPUS)
-def test_a_pattern_must_match_the_whole_value(value: str) -> None:
+def test_a_pattern_must_match_the_whole_value() -> None:
     """Also where it is written as if it were searched for."""
     rule = Rule("*", ("/p", "{x}"), {"x": re.compile(r"^[a-z]{1,8}$")})
-    if re.fullmatch("[a-z]{1,8}", value):
-        assert rule.fill(json.dumps({"x": value})) == ["/p", value]
-    else:
-        with pytest.raises(JobRefused, match=r"matches \^\[a-z\]"):
-            rule.fill(json.dumps({"x": value}))
+    for value in CORPUS:
+        asked = json.dumps({"x": value})
+        if re.fullmatch("[a-z]{1,8}", value):
+            assert rule.fill(asked) == ["/p", value]
+        else:
+            with pytest.raises(JobRefused, match=r"matches \^\[a-z\]"):
+                pytest.fail(f"taken: {rule.fill(asked)}")
 
 
 def test_classes_of_a_pattern_are_ascii(write: Write) -> None:
