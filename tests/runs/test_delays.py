@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from bedrockjobs import commands
 from bedrockjobs.base.clock import timestamp
 from bedrockjobs.base.wire import wire_name
+from tests.effort import crossed
 from tests.runs.bearer import Bearer
 from tests.runs.conftest import Open
 from tests.runs.rig import Site, moment
@@ -117,24 +118,25 @@ def test_each_attribute_with_a_date_is_tested_here() -> None:
     assert takes_dates(commands.JobSpec) == {"firstRun"}
 
 
-@pytest.mark.parametrize(("delay", "seconds"), [("5m", 300), ("+5 MINUTES", 300), ("1h30m", 5_400)])
-@pytest.mark.parametrize("attribute", AHEAD, ids="-".join)
-async def test_a_time_from_now(site: Site, attribute: tuple[str, str], delay: str, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("attribute", "delayed"), crossed(AHEAD, [("5m", 300), ("+5 MINUTES", 300), ("1h30m", 5_400)])
+)
+async def test_a_time_from_now(site: Site, attribute: tuple[str, str], delayed: tuple[str, int]) -> None:
+    delay, seconds = delayed
     assert (await AHEAD[attribute](site, delay))[:19] == at(site, seconds)
 
 
-@pytest.mark.parametrize("attribute", [*AHEAD, *sorted(OTHERS)], ids="-".join)
-async def test_a_bad_delay_names_its_attribute(site: Site, attribute: tuple[str, str]) -> None:
-    command, name = attribute
-    needed = {"jobID": 1, "name": "a", "roles": ["read"], "repeat": "FINISHED, +1 DAY", "fingerprint": "a"}
-    needed = {
-        key: value for key, value in needed.items() if key in getattr(commands, command).wire_names.values()
-    }
-    reply = await site.http(command, {**needed, name: "5 parsecs"})
-    assert (reply.code, reply.json["reason"]) == (400, f"Malformed {name}")
-    assert reply.json["detail"].startswith(f"{name}: expected a date like")
-    assert reply.json["detail"].endswith("or a time from now like 5m, +5 MINUTES or -24h")
-    assert f"{name}: expected at most" in (await site.http(command, {**needed, name: "9999d"})).json["detail"]
+async def test_a_bad_delay_names_its_attribute(site: Site) -> None:
+    known = {"jobID": 1, "name": "a", "roles": ["read"], "repeat": "FINISHED, +1 DAY", "fingerprint": "a"}
+    for command, name in [*AHEAD, *sorted(OTHERS)]:
+        fields = getattr(commands, command).wire_names.values()
+        needed = {key: value for key, value in known.items() if key in fields}
+        reply = await site.http(command, {**needed, name: "5 parsecs"})
+        assert (reply.code, reply.json["reason"]) == (400, f"Malformed {name}"), command
+        assert reply.json["detail"].startswith(f"{name}: expected a date like")
+        assert reply.json["detail"].endswith("or a time from now like 5m, +5 MINUTES or -24h")
+        reply = await site.http(command, {**needed, name: "9999d"})
+        assert f"{name}: expected at most" in reply.json["detail"], command
 
 
 async def test_the_same_request_again_counts_from_its_own_time(site: Site) -> None:

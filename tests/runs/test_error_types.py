@@ -76,12 +76,12 @@ async def test_it_is_shown_and_searched(site: Site) -> None:
     assert [run["runID"] for run in reply.json["runs"]] == [value]
 
 
-@pytest.mark.parametrize("kind", ["", "Value Error", "a:b", "1x", "a..b", "x" * 101])
 @pytest.mark.parametrize("command", ["ListRuns", "ListFailures"])
-async def test_what_is_no_type_is_refused(site: Site, command: str, kind: str) -> None:
-    reply = await site.http(command, {"errorType": kind})
-    assert reply.json["reason"] == "Malformed errorType"
-    assert reply.json["detail"].startswith("errorType: expected the type of an exception")
+async def test_what_is_no_type_is_refused(site: Site, command: str) -> None:
+    for kind in ("", "Value Error", "a:b", "1x", "a..b", "x" * 101):
+        reply = await site.http(command, {"errorType": kind})
+        assert reply.json["reason"] == "Malformed errorType", kind
+        assert reply.json["detail"].startswith("errorType: expected the type of an exception"), kind
 
 
 async def test_failures_are_grouped_by_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

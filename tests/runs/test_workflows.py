@@ -11,6 +11,7 @@ from bedrockjobs.commands import WorkflowJob
 from bedrockjobs.commands.options import JobOptions
 from bedrockjobs.commands.workflows import NOT_IN_WORKFLOWS
 from bedrockjobs.engine.handlers import graph, workflows
+from tests.effort import crossed
 from tests.runs.rig import Site
 
 
@@ -98,15 +99,13 @@ REFUSED: list[tuple[list[dict[str, Any]], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("jobs", "reason", "detail"), REFUSED, ids=lambda value: str(value)[:40])
-async def test_a_malformed_graph_is_refused_whole(
-    site: Site, jobs: list[dict[str, Any]], reason: str, detail: str
-) -> None:
-    reply = await site.http("CreateWorkflow", {"name": "nightly", "jobs": jobs})
-    assert reply.json["reason"] == reason, reply
-    assert detail in reply.json["detail"], reply
-    assert await site.nothing()
-    assert (await site.ok("ListWorkflows"))["workflows"] == []
+async def test_a_malformed_graph_is_refused_whole(site: Site) -> None:
+    for jobs, reason, detail in REFUSED:
+        reply = await site.http("CreateWorkflow", {"name": "nightly", "jobs": jobs})
+        assert reply.json["reason"] == reason, reply
+        assert detail in reply.json["detail"], reply
+        assert await site.nothing(), jobs
+        assert (await site.ok("ListWorkflows"))["workflows"] == [], jobs
 
 
 async def test_every_attribute_of_create_job_is_possible_or_refused(site: Site) -> None:
@@ -196,8 +195,7 @@ WAYS = {
 """For each way to end badly: what the job needs, its state then, and the reason that is shown."""
 
 
-@pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("policy", ["cancel", "continue", "ignore"])
+@pytest.mark.parametrize(("how", "policy"), crossed(WAYS, ["cancel", "continue", "ignore"]))
 async def test_what_a_bad_end_does_to_the_rest(site: Site, how: str, policy: str) -> None:
     options, state, reason = WAYS[how]
     workflow = await made(site, diamond(onFailure=policy, **options))
