@@ -25,7 +25,9 @@ def lines_of(text: str) -> list[tuple[int, str]]:
             left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     found = []
     for number, line in enumerate(text.splitlines(), 1):
-        code = re.sub(r"(^|\s\s)#.*", "", line.strip()).strip()
+        code = line.strip()
+        if "#" in code:
+            code = re.sub(r"(^|\s\s)#.*", "", code).strip()
         if code and number not in left_out and not _ITEM.fullmatch(code):
             found.append((number, code))
     return found
@@ -35,9 +37,9 @@ def twice(texts: dict[str, str]) -> dict[tuple[str, str], tuple[int, int]]:
     """Return the modules that share a number of consecutive lines, with the first line in each."""
     places: defaultdict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     for name, text in texts.items():
-        lines = lines_of(text)
-        for at in range(len(lines) - LINES + 1):
-            places[tuple(code for _, code in lines[at : at + LINES])].append((name, lines[at][0]))
+        numbers, codes = zip(*lines_of(text) or [(0, "")], strict=True)
+        for at in range(len(codes) - LINES + 1):
+            places[codes[at : at + LINES]].append((name, numbers[at]))
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for (first, line), *others in places.values():
         for other, other_line in others:

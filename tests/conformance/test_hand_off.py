@@ -267,7 +267,7 @@ WIDER: dict[str, tuple[object, str, object]] = {
 }
 """The conditions of the fast path, each of which is removed in turn."""
 
-FIRST = {"special job": 45}
+FIRST = {"special job": 45, "unique": 4, "first run": 4, "retry after": 4, "how long a key is held": 3}
 """The first history to play, unless the first of all: few take what is special in the way that differs."""
 
 
