@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,10 +159,12 @@ PATTERNS = {"json_each", "visible"}
 """The patterns of a scope, which are unpacked once."""
 
 
-@pytest.fixture(params=["empty", "analyzed"])
-def database(request: pytest.FixtureRequest, path: Path) -> Iterator[sqlite3.Connection]:
-    """Return a new database, and one with rows and statistics."""
-    db = sqlite3.connect(path, isolation_level=None)
+@pytest.fixture(scope="module", params=["empty", "analyzed"])
+def database(
+    request: pytest.FixtureRequest, empty: Path, tmp_path_factory: Any
+) -> Iterator[sqlite3.Connection]:
+    """Return a new database, and one with rows and statistics; the tests only ask for plans."""
+    db = sqlite3.connect(shutil.copy(empty, tmp_path_factory.mktemp("plans")), isolation_level=None)
     if request.param == "analyzed":
         db.execute("BEGIN")
         db.executemany(
