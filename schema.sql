@@ -31,7 +31,7 @@ CREATE TABLE jobs (
     options     TEXT    NOT NULL DEFAULT '{}',  -- the user's other attributes, a JSON object: retries, cmd, ...
     memory      TEXT    NOT NULL DEFAULT '{}',  -- the server's notes, a JSON object, see Memory in bedrockjobs/job/rows.py
     checksum    INTEGER,                        -- CRC-32 of data as the server wrote it; null: unknown
-    fingerprint TEXT    NOT NULL DEFAULT ''     -- of the error of a FAILED job, see bedrockjobs/base/fingerprints.py
+    fingerprint TEXT    NOT NULL DEFAULT ''     -- of the error of a FAILED job, see bedrockjobs/base/errors.py
 ) STRICT;
 
 -- A manual change of data does not update its checksum, and a missing checksum is better than a wrong one.
