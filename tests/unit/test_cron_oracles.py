@@ -25,6 +25,9 @@ MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", 
 WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 EXPRESSIONS = examples(3_000, night=21_000)
+PLAIN_EACH = examples(3, night=1)
+"""One of so many expressions is compared that an oracle reads as we do; with a rule, each one is."""
+
 TICKS = 2
 """Ticks in a row that are compared for each expression."""
 
@@ -262,6 +265,8 @@ def test_random_expressions(oracle: Oracle) -> None:
                 and list(_answers(oracle.ask, _without(oracle, rule, fields), after)) != ours
             ):
                 needed.add(rule.name)
+        if rewritten == fields and asked % PLAIN_EACH:
+            continue
         theirs = list(_answers(oracle.ask, rewritten, after))
         assert ours == theirs, (" ".join(fields), " ".join(rewritten), str(after))
     assert fired > EXPRESSIONS * 0.99
