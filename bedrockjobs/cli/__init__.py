@@ -75,7 +75,7 @@ HOMES = {
     "restore": ("database.restore", "Replace the database with BACKUP, and hold the queue until --release."),
     "move": ("database.move", "Move all jobs and runs from a SQLite file to PostgreSQL, or back."),
     "doctor": ("doctor.doctor", "Check for common problems, and advise; changes nothing."),
-    "config": ("serve.config", "Show the server's settings, and check a settings file."),
+    "config": ("config.config", "Show the server's settings, and check a settings file."),
     "service": ("service.service", "Run the server and workers as systemd services."),
 }
 """For each command, the usual ones first, where it is defined (``module.name``), and its summary. If more

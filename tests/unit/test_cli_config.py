@@ -25,8 +25,8 @@ from bedrockjobs.base.settings_file import (
     read_table,
 )
 from bedrockjobs.cli import main as bedrockjobs
+from bedrockjobs.cli.config import example_text
 from bedrockjobs.cli.database import database_named, file_named
-from bedrockjobs.cli.serve import example_text
 from bedrockjobs.cli.session import FILES
 from bedrockjobs.cli.settings_sources import (
     PATTERNS,
