@@ -92,7 +92,7 @@ class Files:
         if not database:
             self._made += 1
             database = str(self._folder / f"jobs{self._made}.db")
-            Path(database).write_bytes(_empty_file())
+            Path(database).write_bytes(empty_file())
         return {"database": database, "wal_bytes": 0, "ballast_bytes": 0}
 
     def lease_clock(self, clock: ManualClock | None, leases: ManualClock) -> ManualClock | None:
@@ -130,7 +130,7 @@ class Files:
 
 
 @cache
-def _empty_file() -> bytes:
+def empty_file() -> bytes:
     """Return a database without jobs: to create its tables takes as long as the rest of a server's start."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "jobs.db"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from bedrockjobs.base.errors import CommandError
 from bedrockjobs.commands import EventReply, RunReply, ScheduleReply, TickReply
 from bedrockjobs.store.statements import _read
 from bedrockjobs.views.render import keys_of
+from tests.engines import empty_file
 from tests.views.table import AT, Table
 
 VIEWS = _read("views.sql")
@@ -160,11 +160,11 @@ PATTERNS = {"json_each", "visible"}
 
 
 @pytest.fixture(scope="module", params=["empty", "analyzed"])
-def database(
-    request: pytest.FixtureRequest, empty: Path, tmp_path_factory: Any
-) -> Iterator[sqlite3.Connection]:
+def database(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[sqlite3.Connection]:
     """Return a new database, and one with rows and statistics; the tests only ask for plans."""
-    db = sqlite3.connect(shutil.copy(empty, tmp_path_factory.mktemp("plans")), isolation_level=None)
+    path = tmp_path_factory.mktemp("plans") / "jobs.db"
+    path.write_bytes(empty_file())
+    db = sqlite3.connect(path, isolation_level=None)
     if request.param == "analyzed":
         db.execute("BEGIN")
         db.executemany(
