@@ -253,7 +253,8 @@ class Connections:
             lambda: service.access.on,
         )
         """The memory budget of all connections."""
-        self.open: set[Connection] = set()
+        self.open: dict[Connection, None] = {}
+        """All connections, in the order in which they were opened."""
         self._addresses: Counter[str] = Counter()
         self._arrivals: dict[str, tuple[float, float]] = {}
         """Per network, how many new connections may still arrive, and when that number was computed."""
@@ -303,13 +304,13 @@ class Connections:
             if self._addresses[place] >= self.settings.connections_per_address_max:
                 return False
             self._addresses[place] += 1
-        self.open.add(connection)
+        self.open[connection] = None
         self.service.connections += 1
         return True
 
     def dismiss(self, connection: Connection, address: str) -> None:
         """Remove a connection that ``admit`` counted."""
-        self.open.discard(connection)
+        self.open.pop(connection, None)
         self.memory.hold(connection, 0)
         if self._token_of:
             self._forget_token(connection)

@@ -97,7 +97,7 @@ class Node:
         self._settings = {**CLUSTER_SETTINGS, **(settings or {})}
         self._process: subprocess.Popen[str] | None = None
         self._idle: list[psycopg.Connection[Any]] = []
-        self.port = free_port()
+        self.port = quiet_port()
         self.url = url_of(self.port)
         """Where it listens."""
         if primary:
@@ -349,7 +349,7 @@ PORTS = range(20_000, 30_000)
 
 def quiet_port() -> int:
     """Return a port for a server that starts later, or again and again."""
-    for port in random.sample(PORTS, len(PORTS)):
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):  # tests seed the usual generator
         with socket.socket() as one, suppress(OSError):
             one.bind(("127.0.0.1", port))
             return port

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Literal
 
-from tests.postgresql.cluster import free_port
+from tests.postgresql.cluster import quiet_port
 
 Direction = Literal["up", "down"]
 """``up``: what clients send. ``down``: what PostgreSQL answers."""
@@ -24,7 +24,7 @@ class Proxy:
 
     def __init__(self, target: int) -> None:
         """Forward to ``target``."""
-        self.port = free_port()
+        self.port = quiet_port()
         """Where clients connect to."""
         self._target = target
         self._swallowed: frozenset[Direction] = frozenset()

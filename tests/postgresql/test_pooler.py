@@ -25,7 +25,7 @@ from tests.conformance.engine import START, PostgreSQLQueue
 from tests.conformance.scenario import Scenario
 from tests.conformance.test_cases import RUNS
 from tests.effort import PROFILE
-from tests.postgresql.cluster import CLUSTER, SCHEMA, as_user, emptied, free_port, url_of
+from tests.postgresql.cluster import CLUSTER, SCHEMA, as_user, emptied, quiet_port, url_of
 
 EACH = 15
 CASES = [(mode, case) for engine, mode, case in RUNS if engine == RUNS[0][0]][
@@ -66,7 +66,7 @@ class Pooler:
             if PROFILE == "fast":
                 pytest.skip("there is no pgbouncer: install the package pgbouncer")
             raise RuntimeError("The tests need pgbouncer: install the package pgbouncer")
-        target, port = CLUSTER.port, free_port()
+        target, port = CLUSTER.port, quiet_port()
         self._folder = Path(tempfile.mkdtemp(prefix="pool-"))
         words = as_user(self._folder)
         told = subprocess.run([program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,12 +20,10 @@ from typing import Any, Self
 from bedrockjobs.base.clock import timestamp_ms
 from tests.cli import warm
 from tests.history import Report
+from tests.postgresql.cluster import quiet_port
 from tests.reliability.accounts import Effect, effects_of, judge_schedules
 from tests.reliability.servers import TOP, Forked, Server
 from tests.reliability.wire import Wire
-
-PORTS = range(20_000, 32_000)
-"""Below the kernel's ephemeral ports, so that no other process gets ours while it is unused."""
 
 PATIENCE_S = 120.0
 """Time for anything that has to happen, on a busy machine too: a lease of a minute may have to pass."""
@@ -56,16 +52,6 @@ echo "end $line" >> "$EFFECTS/log"
 """
 
 EVERY_SECOND = "CRON * * * * * *"
-
-
-def free_port() -> int:
-    """Return an unused port."""
-    for port in random.sample(PORTS, 100):
-        with socket.socket() as found, suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no port is free")
 
 
 async def until(holds: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
@@ -145,7 +131,7 @@ class Crew:
         self.effects = folder / "log"
         self._command = command
         self._server: Server | None = None
-        self.port = free_port()
+        self.port = quiet_port()
         self._wire: Wire | None = None
         self._asking = asyncio.Lock()
         self._workers: list[Worker] = []
