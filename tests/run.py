@@ -55,7 +55,7 @@ INSTALL_DEBIAN = 'export DEBIAN_FRONTEND=noninteractive; $0 update -qq && exec $
 SEARCHED = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
 """Where programs are, also where it is not root who asks."""
 
-AT_ONCE = 5
+AT_ONCE = 6
 """Processes that share the test files on two cores, as tests often wait. Bars on time allow for the pace of
 the machine (``pace.py``)."""
 

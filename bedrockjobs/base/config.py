@@ -423,8 +423,8 @@ REDECLARE_S = 60
 """Seconds after which a worker declares its schedules again, so that a missing schedule is restored."""
 
 DECLARERS_KEPT_MAX = 20
-"""Maximum number of live workers recorded for each version of a module: one worker is enough, the others are
-spares."""
+"""Maximum number of live workers recorded for each version of a module: one is enough to keep the version
+alive, the others are spares."""
 
 VERSIONS_KEPT_MAX = 20
 """Maximum number of versions of a module that stay recorded after their last worker has ended: more than any
@@ -539,8 +539,8 @@ IMPORT_TOKENS_MAX = 500_000
 """Maximum number of tokens in a file of another system: parsing this many takes half a second."""
 
 YAML_NODES_MAX = 50_000
-"""Maximum number of values in a YAML file, since parsing a value takes some 40 us: as many as 7,000 schedules
-have. TOML and JSON are faster."""
+"""Maximum number of values in a YAML file, about as many as 7,000 schedules have. Parsing a value takes some
+40 us; TOML and JSON are faster."""
 
 YAML_VALUES_PER_CHAR_MAX = 4
 """Maximum number of values in a YAML file per character, with aliases expanded: one line could expand to

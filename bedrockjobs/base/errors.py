@@ -467,7 +467,7 @@ def parts_of_error(error: str) -> tuple[str, str, str]:
 _EXCEPTION = re.compile(
     r"((?:[^\W\d]\w*\.)*(?:\w*(?:Error|Exception|ExceptionGroup|Exit|Interrupt|Warning)|Fail|Retry))(?::|$)"
 )
-"""Matches a line that states an exception and is not the end of a traceback."""
+"""Matches a line that begins with the name of an exception; used if no traceback in the error names it."""
 
 ERROR_TYPE_CHARS_MAX = 100
 """Maximum length of the name of an exception's type: a command may print any text that looks like one."""

@@ -352,7 +352,7 @@ class TokenShares:
         self.total = 0
 
     def check(self, token: str, limit: int, more: int = 1) -> None:
-        """Raise TooMany if a token that uses ``more`` in addition would exceed its share of a limit."""
+        """Raise TooMany if ``more`` additional uses would put a token above its share of a limit."""
         share = token_share(limit)
         if token and self._used[token] + more > share:
             raise TooMany(self._reason, f"token {token}: expected at most {share} at once")

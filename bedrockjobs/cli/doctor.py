@@ -399,7 +399,10 @@ def _finding(problem: Record, overview: Record, server: ServerStatus) -> Finding
 
 
 def database_of(database: str | None, server: ServerStatus | None) -> Settings:
-    """Return settings with a database: the given one, or that of the settings, the server, or the default."""
+    """Return settings with the database to check.
+
+    It is the given one, else the configured one, else the server's, else the default.
+    """
     named_settings = settings_from({"database": database})
     if database is None and server is not None and "database" not in named_settings.model_fields_set:
         settings = named_settings.model_copy(update={"database": server.status["database"]})

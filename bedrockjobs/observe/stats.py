@@ -78,7 +78,7 @@ class Histogram:
 
 
 class Measurements:
-    """The measurements of one server; lives in the event loop."""
+    """The measurements of one server; to be used only in the thread of the event loop."""
 
     def __init__(self) -> None:
         self.commit_s = Histogram((0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0))

@@ -277,7 +277,10 @@ class PlainHTTP:
         return True
 
     def _prepare(self, cuts: tuple[Cut, ...], body: bytes, command: Command[Any]) -> None:
-        """Cache a command when the repeated part of its body is seen again, unless that part is too long."""
+        """Cache a command as a template if an earlier body was the same except for the values cut out of it.
+
+        Nothing is cached if the part in common is longer than ``REQUEST_CACHED_BYTES_MAX``.
+        """
         for cut in reversed(cuts):
             match = cut.split(body)
             if match is None:

@@ -689,7 +689,7 @@ class SharedUnit(Unit, Protocol):
     """A unit on a database that other servers share."""
 
     def watch(self) -> Watch:
-        """Try to become the maintenance leader for this unit."""
+        """Try to become the maintenance leader until this unit ends; return the result and stored times."""
 
     def watched(self, now: str) -> None:
         """Store that maintenance has run."""

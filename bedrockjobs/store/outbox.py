@@ -1,4 +1,4 @@
-"""The table ``bedrockjobs_outbox`` in an application's own database, by DB-API, SQLAlchemy or Django."""
+"""The table ``bedrockjobs_outbox`` in an application's own database, through DB-API, SQLAlchemy or Django."""
 
 from __future__ import annotations
 

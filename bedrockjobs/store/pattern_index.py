@@ -765,7 +765,7 @@ class PatternIndex:
         self._forget_matches()
 
     def _is_in_use(self, pattern: _Pattern) -> bool:
-        """Return whether a take needs a pattern; the scan of an evicted pattern would start again."""
+        """Return whether a take needs a pattern, which is then not evicted: its scan would start again."""
         asked = self._asked is not None and pattern.names in self._asked[1]
         return asked or pattern.walk is not None or bool(pattern.needed_by)
 

@@ -180,7 +180,7 @@ class Records:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the cache and the counts of histories."""
+        """Drop the cache, and the counts of rows that tell when to trim runs, ticks and acknowledgements."""
         self._pauses = self._drains = self._limits = self._retention = self._output_rules = None
         self._tokens = self._logins = self._mutes = None
         self._ended, self._entered, self._acknowledged = {}, {}, {}

@@ -239,7 +239,7 @@ class Finder:
     async def schedules_ahead(
         self, pattern: str | None, now: str, limit: int
     ) -> tuple[list[ScheduleAhead], bool]:
-        """Return the schedules that are due next, in this order, and whether there are more."""
+        """Return the schedules that are due next, the soonest first, and whether there are more."""
         parameters = {"pattern": pattern, "now": now, **self._among(pattern)}
         page = await self._reader.view("schedules_ahead", parameters, limit, scans=True)
         schedules = [

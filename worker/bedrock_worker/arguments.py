@@ -35,8 +35,8 @@ _JSON_TYPES: dict[Any, tuple[type, ...]] = {
     dict: (dict,),
 }
 _SCALARS, _INT_MAX = (NoneType, bool, str), 2**63
-"""Types whose values JSON can hold as they are, and the limit of integers: Python refuses to print very long
-integers."""
+"""Types whose values JSON can hold as they are, and the size up to which integers are accepted untried, as
+Python refuses to print very long ones."""
 
 _adapters: dict[int, tuple[Any, Any]] = {}
 """Types and pydantic's adapters of them, by the type's id: building an adapter is slower than most runs."""

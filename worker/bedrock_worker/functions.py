@@ -397,12 +397,12 @@ _opened = 0
 
 
 def lifespan(function: Lifespan) -> Lifespan:
-    """Declare a resource that a process of functions opens before its first run and closes after its last.
+    """Declare a resource that a process for functions opens before its first run and closes after its last.
 
     ``function`` opens the resource, yields once, and closes it. A process opens lifespans in the order of
     their declaration and closes them in reverse. If one cannot be opened, the run fails with its exception,
-    and the next run tries again. A killed process closes nothing. An async lifespan is for async functions:
-    it belongs to the event loop that they share, or to that of a single run.
+    and the next run tries again. A killed process closes nothing. Async lifespans are for async functions:
+    they are opened once if all runs share an event loop, and for each run if each has a loop of its own.
     """
     _lifespans.append(_hook(function, "lifespan"))
     return function

@@ -148,7 +148,7 @@ class Timekeeping:
         self._key = keys.key_of("watch")
 
     def watch(self) -> Watch:
-        """Try to become the maintenance leader for this unit."""
+        """Try to become the maintenance leader until this unit ends; return the result and stored times."""
         ((found,),) = self._transaction.run_statements((SQL["watch"], (self._key,)))
         mine, seen, away = found
         since, _, until = (away or "").partition(_BETWEEN)
