@@ -168,7 +168,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_the_end_of_a_run_wakes_no_more_than_there_is_room_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of many who wait, each for another name, the oldest looks and is served; nobody else looks."""
+    """Of many waiters, each for another name, only the oldest looks for a job, and it is served."""
     await site.ok("SetLimit", name="mail/*", running=2)
     for _ in range(2):
         await site.create("mail/first")

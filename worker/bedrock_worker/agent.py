@@ -572,7 +572,7 @@ class Slots:
                 self._began[following] = asyncio.get_running_loop().time()
 
     def close(self) -> None:
-        """Let no more runs begin."""
+        """Prevent further runs from starting."""
         self._closed = True
         for _, _, run in self._waiting:
             run.withdraw()
