@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, get_args
 
@@ -332,10 +333,15 @@ def heading(key: str, *, stored: bool = False, fitted: bool = False) -> str:
 _clock: Callable[[], datetime] = SystemClock().now
 
 
-def set_clock(clock: Callable[[], datetime]) -> None:
-    """Use ``clock`` for relative times; by default they are relative to this machine's clock."""
+@contextmanager
+def times_by(clock: Callable[[], datetime]) -> Iterator[None]:
+    """Show times relative to ``clock`` instead of this machine's, while the context is entered."""
     global _clock
-    _clock = clock
+    before, _clock = _clock, clock
+    try:
+        yield
+    finally:
+        _clock = before
 
 
 def _moment_cell(key: str, value: Any, *, whole: bool = False, fitted: bool = False) -> str:

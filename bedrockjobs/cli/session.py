@@ -30,9 +30,9 @@ from bedrockjobs.cli.output import (
     Record,
     printable,
     raw_record,
-    set_clock,
     set_wide,
     text_of,
+    times_by,
 )
 from bedrockjobs.cli.parameters import WordChoice
 
@@ -205,9 +205,10 @@ class Session:
                 client = connect(self.server, self.tries, self.files)
             except ValueError as error:
                 raise click.UsageError(str(error)) from None
-            set_clock(self.clock)
-            # The root context closes it, also after an error.
-            self._client = click.get_current_context().find_root().with_resource(client)
+            # The root context leaves both, also after an error.
+            root = click.get_current_context().find_root()
+            self._client = root.with_resource(client)
+            root.with_resource(times_by(self.clock))
         return self._client
 
 
