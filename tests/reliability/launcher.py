@@ -33,6 +33,9 @@ import_module("bedrockjobs.cli.serve")
 with suppress(ImportError):
     import uvloop  # noqa: F401  the imports are what a fork saves
 
+REAPED_EVERY_S = 1.0
+"""Time after which ended servers are looked for, though no SIGCHLD came: a lost one would cost a minute."""
+
 LIMITS = {"NOFILE": resource.RLIMIT_NOFILE, "FSIZE": resource.RLIMIT_FSIZE}
 
 
@@ -47,11 +50,11 @@ def main() -> None:
     living: set[int] = set()
     buffer = b""
     while True:
-        ready, _, _ = select.select([0, wake], [], [])
+        ready, _, _ = select.select([0, wake], [], [], REAPED_EVERY_S)
         if wake in ready:
             with suppress(BlockingIOError):
                 os.read(wake, 4096)
-            _reap(living)
+        _reap(living)
         if 0 in ready:
             got = os.read(0, 65_536)
             if not got:

@@ -215,9 +215,8 @@ class Launcher:
             line = raw.decode()
             if line.startswith("forked "):
                 self._ended.pop(int(line.split()[1]), None)  # in a long storm pids come again
-            elif line.startswith("ended "):
-                _, pid, status = line.split()
-                self._ended[int(pid)].set_result(int(status))
+            elif end := re.search(r"ended (\d+) (-?\d+)\n", line):  # may follow what a killed server wrote
+                self._ended[int(end[1])].set_result(int(end[2]))
             elif line == "none left\n":
                 return
             self._lines.put_nowait(line)

@@ -9,11 +9,18 @@ import pytest
 
 from bedrockjobs.base.vocabulary import CONDITIONS
 from bedrockjobs.commands.rules import CONDITIONS_MAX, OLDER_S_DEFAULT, OVER_DEFAULT
+from bedrockjobs.notify import dispatcher
 from bedrockjobs.notify.dispatcher import WATCH_S
 from bedrockjobs.views.problems import SPACE_LOW_BYTES
 from tests.runs.rig import Site
 
 NOWHERE = "http://127.0.0.1:9/"
+
+
+@pytest.fixture(autouse=True)
+def _looks_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers look at what is wrong only when a test says so: between two steps they would see half."""
+    monkeypatch.setattr(dispatcher, "WATCH_S", float("inf"))
 
 
 async def watch(site: Site) -> None:
