@@ -126,8 +126,8 @@ CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
 
--- Failed runs by fingerprint.
-CREATE INDEX runsFailedAlike ON runs (fingerprint, name, runID, jobID) WHERE fingerprint <> '';
+-- Failed runs by fingerprint, with the columns that are needed to count them.
+CREATE INDEX runsFailedAlike ON runs (fingerprint, runID, name, jobID) WHERE fingerprint <> '';
 
 -- The output of a run, kept for a day: consecutive lines in one row. The numbers of omitted lines are
 -- missing.

@@ -401,6 +401,12 @@ class FailureGroupReply(Reply):
         " last 24 hours; `new`: the first one failed within them; `growing`: more than twice as many failed"
         " an hour as before; else empty, as on later pages.",
     )
+    hours: list[int] = Field(
+        default=[],
+        description="The number of failed runs with this fingerprint in each of the last 24 hours, by when"
+        " they started, the oldest hour first; also those that made their job FAILED. Empty if there were"
+        " none, and on later pages of one group.",
+    )
     muted: MuteReply | None = Field(default=None, description="Its mute.")
     first: str = Field(description="When the oldest one failed.")
     last: str = Field(description="When the newest one failed.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -141,6 +141,30 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
+SPARK_STEP, SPARK_HEIGHT = 4, 20
+"""Width of a bar of a sparkline with the gap after it, and height of the highest bar, in SVG units."""
+
+
+def spark(counts: Sequence[int]) -> str:
+    """Return the bars of a sparkline as the ``d`` of an SVG path; a bar of few is still 2 units high."""
+    most = max(counts)
+    heights = [max(round(SPARK_HEIGHT * count / most, 1), 2) if count else 0 for count in counts]
+    return "".join(
+        f"M{place * SPARK_STEP} {SPARK_HEIGHT}v-{height:g}h{SPARK_STEP - 1}V{SPARK_HEIGHT}"
+        for place, height in enumerate(heights)
+        if height
+    )
+
+
+def spark_text(hours: Sequence[int]) -> str:
+    """Return the sum of hourly counts, the last of which is now, and the hour that has most, in words."""
+    total, most = sum(hours), max(hours)
+    ago = hours[::-1].index(most)
+    when = f"{ago} to {ago + 1} h ago" if ago else "in the last hour"
+    most_text = when if most == total else f"most {when}: {most:,}"
+    return f"{total:,} in {len(hours)} h, {most_text}"
+
+
 def option_text(name: str, value: Any) -> str:
     """Return a job option as it would be typed: a duration with units, other values as JSON."""
     if isinstance(value, str):
@@ -216,6 +240,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "range": range_text,
     "number": number,
     "counted": counted,
+    "spark": spark,
+    "spark_text": spark_text,
     "shape": shape,
     "called": shown,
     "tree": tree,
@@ -230,4 +256,6 @@ GLOBALS: dict[str, Any] = {
     "line_of": line_of,
     "split_frames": split_frames,
     "states": NAME_STATES,
+    "spark_step": SPARK_STEP,
+    "spark_height": SPARK_HEIGHT,
 }

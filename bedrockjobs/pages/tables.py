@@ -197,12 +197,9 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     names = ("name", "fingerprint", "errorType", "text")
     filters = filters_of(request, *names, "before", "runsBefore")
     wanted = {name: filters[name] for name in names if filters[name]}
-    command = ListFailures.read(wanted)
     before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
-    alike = command.name, command.fingerprint
-    such: dict[str, Any] = {"error_type": command.error_type, "text": command.text}
-    jobs = await failed_alike(site.views, "job", *alike, before, **such)
-    runs = await failed_alike(site.views, "run", *alike, runs_before, **such)
+    command = ListFailures.read({**wanted, "before": before or 0, "runsBefore": runs_before or 0})
+    jobs, runs = await failed_alike(site.views, command)
     return await site.show(
         request,
         "failures.html",

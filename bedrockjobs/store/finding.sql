@@ -297,6 +297,25 @@ SELECT runs.fingerprint, runs.status, runs.name, runs.runID, runs.ended, runs.er
         AND {no_job_failed} ORDER BY runID DESC LIMIT :members)
     ORDER BY runs.runID DESC LIMIT :limit;
 
+-- name: failed_by_hour
+-- For each of some fingerprints: the number of failed runs from each of some times (`:hours`, the oldest first) to
+-- the next. runIDs count up, so `search` bisects them for each time: `earlier` is the highest runID that is known to
+-- be earlier, out of at most `width` more. A take without a worker has its run when the job ends.
+WITH RECURSIVE search (hour, at, earlier, width) AS (
+    SELECT key, value, 0, coalesce((SELECT max(runID) FROM runs), 0) FROM json_each(:hours)
+    UNION ALL
+    SELECT hour, at, earlier + CASE WHEN (SELECT CASE worker WHEN '' THEN ended ELSE started END FROM runs
+            WHERE runID >= earlier + (width + 1) / 2 ORDER BY runID LIMIT 1) < at THEN (width + 1) / 2 ELSE 0 END,
+        width / 2 FROM search WHERE width > 0
+), hours AS MATERIALIZED (
+    SELECT hour, earlier, lead(earlier, 1, 9223372036854775807) OVER (ORDER BY hour) AS last
+        FROM search WHERE width = 0
+)
+SELECT asked.value, hour, (SELECT count(*) FROM runs INDEXED BY runsFailedAlike WHERE fingerprint <> ''
+        AND fingerprint = asked.value AND runID > earlier AND runID <= last
+        AND (:pattern IS NULL OR name GLOB :pattern) AND {visible})
+    FROM json_each(:groups) AS asked CROSS JOIN hours ORDER BY asked.key, hour LIMIT :limit;
+
 -- name: events_of_job
 -- The newest events of a job, and those of a clock that was set, which tell in which order they happened.
 SELECT {event} FROM events WHERE jobID = :jobID OR kind = 'clock set'

@@ -24,7 +24,7 @@ from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksu
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
 
-VERSION = 11
+VERSION = 12
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
@@ -38,6 +38,7 @@ REBUILT = {
     8: (),
     9: (),
     10: (),
+    11: (),
 }
 """By old version, the tables that a migration rebuilds. Views, triggers and indexes are always recreated."""
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import JOB_ID_MAX
 from bedrockjobs.base.errors import line_of, shortened, type_of_error
 from bedrockjobs.base.glob import glob
@@ -32,6 +33,9 @@ RECENT_S = 86_400
 GROWTH_S = 3_600
 """Seconds before now in which a growing group has failures at more than twice the earlier rate."""
 
+HOUR_S = 3_600
+"""Seconds of each part of ``RECENT_S`` whose failed runs are counted."""
+
 FailureKind = Literal["job", "run"]
 
 
@@ -43,33 +47,39 @@ class Failed(NamedTuple):
     """The parameter ``before`` for the next page, or None."""
 
 
-async def failed_alike(
-    views: Views,
-    kind: FailureKind,
-    pattern: str | None,
-    fingerprint: str | None,
-    before: int | None,
-    *,
-    error_type: str | None = None,
-    text: str | None = None,
-) -> Failed:
-    """Return a page of groups of failed jobs or runs, those with the newest failures first.
+async def failed_alike(views: Views, command: ListFailures) -> tuple[Failed, Failed]:
+    """Return a page of groups of failed jobs, and one of failed runs, those with the newest failures first.
 
-    ``before`` is a jobID or runID: only groups whose newest failure has a lower ID are returned. With a
-    ``fingerprint``, returns a page of that group's failures, each with an ID lower than ``before``. With an
-    ``error_type`` or a ``text``, returns only groups of this type, or with this text in their line, and reads
-    up to 20 pages to find some.
+    With a ``fingerprint``, these are pages of that group's failures, each with an ID lower than ``before`` or
+    ``runs_before``. With an ``error_type`` or a ``text``, up to 20 pages are read to find some groups.
     """
-    sought = text.casefold() if text else ""
+    jobs = await _matching(views, "job", command, command.before or None)
+    runs = await _matching(views, "run", command, command.runs_before or None)
+    if command.fingerprint is not None and (command.before or command.runs_before):
+        return jobs, runs  # a later page of one group
+    fingerprints = {group.fingerprint for group in (*jobs.groups, *runs.groups)}
+    hours = [after_seconds(views.now_ms, -age_s) for age_s in range(RECENT_S, 0, -HOUR_S)]
+    counts = await views.find.failed_by_hour(command.name, fingerprints, hours)
+    return _with_hours(jobs, counts), _with_hours(runs, counts)
+
+
+def _with_hours(failed: Failed, counts: dict[str, list[int]]) -> Failed:
+    groups = [one.model_copy(update={"hours": counts.get(one.fingerprint, [])}) for one in failed.groups]
+    return failed._replace(groups=groups)
+
+
+async def _matching(views: Views, kind: FailureKind, command: ListFailures, before: int | None) -> Failed:
+    """Return a page of the groups that match a command, whose newest jobID or runID is below ``before``."""
+    error_type, sought = command.error_type, (command.text or "").casefold()
     for _ in range(20):  # 1,000 groups
-        page = await _page(views, kind, pattern, fingerprint, before)
+        page = await _page(views, kind, command.name, command.fingerprint, before)
         groups = [
             group
             for group in page.groups
             if error_type in (None, group.error_type) and sought in group.line.casefold()
         ]
         is_all = error_type is None and not sought
-        if groups or is_all or page.following is None or fingerprint is not None:
+        if groups or is_all or page.following is None or command.fingerprint is not None:
             break
         before = page.following
     return page._replace(groups=groups)
@@ -175,10 +185,7 @@ def _group(row: tuple[Any, ...], listed: list[_Listed], now: str, mutes: Sequenc
 @handles(ListFailures)
 async def list_failures(views: Views, command: ListFailures) -> Answer:
     """List failures by group."""
-    alike = command.name, command.fingerprint
-    such: dict[str, Any] = {"error_type": command.error_type, "text": command.text}
-    jobs = await failed_alike(views, "job", *alike, command.before or None, **such)
-    runs = await failed_alike(views, "run", *alike, command.runs_before or None, **such)
+    jobs, runs = await failed_alike(views, command)
     reply = FailuresReply(
         jobs=jobs.groups, runs=runs.groups, before=jobs.following, runs_before=runs.following
     )

@@ -8,7 +8,7 @@ of its own, and merges the pages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from bedrockjobs.base import jsontext
@@ -400,6 +400,28 @@ class Finder:
         if self._data:
             return rows
         return [(*row[:_ERROR], error_kind(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
+
+    async def failed_by_hour(
+        self, pattern: str | None, fingerprints: Collection[str], hours: Sequence[str]
+    ) -> dict[str, list[int]]:
+        """Return for some groups the number of failed runs that started in each of some hours.
+
+        ``hours`` are timestamps, the oldest first; each hour ends where the next begins, and the last one is
+        open. A group without such runs is left out. The last run of a FAILED job counts too. If the clock was
+        set back, runs of that time may count in an hour next to theirs.
+        """
+        parameters = {
+            "groups": jsontext.dump(list(fingerprints)),
+            "hours": jsontext.dump(list(hours)),
+            "pattern": pattern,
+            "visible": self._visible,
+        }
+        limit = len(fingerprints) * len(hours)
+        counts: dict[str, list[int]] = {fingerprint: [] for fingerprint in fingerprints}
+        page = await self._reader.view("failed_by_hour", parameters, limit, scans=True)
+        for fingerprint, _, count in page.rows:
+            counts[fingerprint].append(count)
+        return {fingerprint: each for fingerprint, each in counts.items() if any(each)}
 
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job and of the clock (as in EventReply), newest first.

@@ -55,6 +55,29 @@ async def test_what_failed_alike_stands_together(site: Site, page: Page) -> None
     await expect(page.locator("h1")).to_contain_text("Run 4 of mail/send")
 
 
+async def test_each_group_has_a_sparkline_of_its_last_24_hours(site: Site, page: Page) -> None:
+    """Of its failed runs: a job whose client has no name has none."""
+    for count in (3, 1):
+        for number in range(count):
+            await site.fail("mail/send", f"SMTP 550: no mailbox {number}")
+        await site.ask("AdvanceClock", seconds=6_000)
+    unnamed = await site.create("unnamed")
+    await site.ask("GetJob", name="unnamed")
+    await site.ask("FailJob", jobID=unnamed, error="no disk")
+    await site.open(page, "ui/failures")
+    spark = page.locator("#jobs .group", has_text="no mailbox").get_by_role("img")
+    words = "Failed runs: 4 in 24 h, most 3 to 4 h ago: 3"
+    await expect(spark).to_have_accessible_name(words)
+    await spark.hover()
+    await expect(page.locator(".tip")).to_have_text(words)
+    await expect(page.locator("#jobs .group", has_text="no disk").get_by_role("img")).to_have_count(0)
+    await check(page)
+    await site.ask("AdvanceClock", seconds=86_400)
+    await site.open(page, "ui/failures")
+    await expect(page.locator("#jobs .group")).to_have_count(2)
+    await expect(page.locator("#jobs .group").get_by_role("img")).to_have_count(0)
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [

@@ -44,6 +44,28 @@ def test_a_long_name_loses_its_middle_but_not_its_text() -> None:
     assert f"<span>{whole[:11]}&gt;</span>" in cut
 
 
+def hourly(**counts: int) -> list[int]:
+    """Return the counts of 24 hours; h3 is the hour that ended three hours ago."""
+    return [counts.get(f"h{ago}", 0) for ago in reversed(range(24))]
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        (hourly(h0=1), "1 in 24 h, in the last hour"),
+        (hourly(h23=2), "2 in 24 h, 23 to 24 h ago"),
+        (hourly(h0=12, h1=1_200, h9=100), "1,312 in 24 h, most 1 to 2 h ago: 1,200"),
+        (hourly(h4=7, h8=7), "14 in 24 h, most 4 to 5 h ago: 7"),
+    ],
+)
+def test_a_sparkline_is_told_in_words(hours: list[int], words: str) -> None:
+    assert formatting.spark_text(hours) == words
+
+
+def test_a_sparkline_has_a_bar_for_each_hour_that_is_not_empty() -> None:
+    assert formatting.spark(hourly(h23=1, h22=1_000, h0=500)) == "M0 20v-2h3V20M4 20v-20h3V20M92 20v-10h3V20"
+
+
 def test_frames_of_libraries_are_split_from_the_others() -> None:
     own = '  File "/srv/a.py", line 1, in f\n    g()'
     library = '  File "/v/site-packages/b.py", line 2, in g\n    raise E'

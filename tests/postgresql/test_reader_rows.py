@@ -184,6 +184,12 @@ GIVEN: dict[str, list[Axis]] = {
         ]
         for one in ("job", "run")
     },
+    "failed_by_hour": [
+        each("groups", jsontext.dump(FINGERPRINTS)),
+        each("hours", '["2026", "2026-01-05 10:30:00", "2026-01-05 11:00:00"]', '["2027"]'),
+        PATTERN,
+        VISIBLE,
+    ],
     "events_of_job": [each("jobID", *range(200))],
     "health_of_schedule": [],
     "queue_lanes": [],

@@ -131,7 +131,7 @@ async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
     schema.apply(connection)
     connection.close()
     assert described(second) == described(new)
-    assert "from schema version 2 to 11: 20 jobs were copied" in caplog.text
+    assert "from schema version 2 to 12: 20 jobs were copied" in caplog.text
     assert "about 9 of them moved from the column options to the column memory" in caplog.text
 
 
@@ -215,7 +215,7 @@ async def test_version_3_equals_a_new_one_with_checksums_and_a_view(
     assert (await site.take("plain", None))["data"] == {"n": 1, "text": "größer"}
     (found,) = await site.select("SELECT id, verb, deployment_id FROM cron_jobs WHERE verb = 'ping'")
     assert found == {"id": 4, "verb": "ping", "deployment_id": "app"}
-    assert "from schema version 3 to 11" in caplog.text
+    assert "from schema version 3 to 12" in caplog.text
     assert await site.create("next") == 5
     await site.server.stop()
     new = tmp_path / "new.db"

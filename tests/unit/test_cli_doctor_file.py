@@ -73,16 +73,19 @@ OLD_WORDING = Path(__file__).parents[1] / "runs" / "schema_6.sql"
 
 
 def old_wording() -> str:
-    """Return the schema of this version with the comments of version 6; ``stats`` has other columns since."""
-    stats = re.compile(r"^CREATE TABLE stats .*?;$", re.MULTILINE | re.DOTALL)
-    (now,) = stats.findall(schema.schema_text())
+    """Return the schema of this version with the comments of version 6; two have other columns since."""
+    script = OLD_WORDING.read_text()
+    for changed in ("TABLE stats", "INDEX runsFailedAlike"):
+        statement = re.compile(rf"^CREATE {changed} .*?;$", re.MULTILINE | re.DOTALL)
+        (now,) = statement.findall(schema.schema_text())
+        script = statement.sub(now, script, count=1)
     added = re.findall(
         r"^CREATE (?:UNIQUE )?(?:INDEX|TABLE) (?:keysByJob|inbox|workflow)\w* .*?;$",
         schema.schema_text(),
         re.MULTILINE | re.DOTALL,
     )
     assert len(added) == 3 + 8
-    return "\n".join((stats.sub(now, OLD_WORDING.read_text(), count=1), *added, ""))
+    return "\n".join((script, *added, ""))
 
 
 def rebuilt(path: Path, script: str) -> None:

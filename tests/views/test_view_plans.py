@@ -17,6 +17,7 @@ from tests.engines import empty_file
 from tests.views.table import AT, Table
 
 VIEWS = _read("views.sql")
+FINDING = _read("finding.sql")
 
 PARAMETERS: dict[str, Any] = {
     "runID": 1,
@@ -223,6 +224,16 @@ def test_a_view_uses_its_index(database: sqlite3.Connection, name: str) -> None:
     scanned = {step.split()[1] for step in steps if step.startswith("SCAN")} - PATTERNS
     assert scanned == SCANS.get(name, set()), steps
     assert any("TEMP B-TREE" in step for step in steps) == (name in SORTS), steps
+
+
+def test_failed_runs_are_counted_by_hour_without_their_rows(database: sqlite3.Connection) -> None:
+    given = {"groups": "[]", "hours": "[]", "pattern": None, "visible": None, "limit": 5}
+    steps = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {FINDING['failed_by_hour']}", given)]
+    assert {step for step in steps if " runs" in step} == {
+        "SEARCH runs",  # the highest runID
+        "SEARCH runs USING INTEGER PRIMARY KEY (rowid>?)",
+        "SEARCH runs USING COVERING INDEX runsFailedAlike (fingerprint=? AND runID>? AND runID<?)",
+    }, steps
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ CREATE INDEX runsByName ON runs (name, runID);
 CREATE INDEX runsByJob ON runs (jobID, runID);
 CREATE INDEX runsOpen ON runs (runID) WHERE status = 'running';
 CREATE INDEX runsKept ON runs (kept) WHERE kept <> '';
-CREATE INDEX runsFailedAlike ON runs (fingerprint, name, runID, jobID) WHERE fingerprint <> '';
+CREATE INDEX runsFailedAlike ON runs (fingerprint, runID, name, jobID) WHERE fingerprint <> '';
 
 CREATE TABLE output (
     runID    bigint NOT NULL,
@@ -383,6 +383,6 @@ CREATE TABLE workers (
     by        text    COLLATE "C"
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch, version) VALUES (1, 11);
+INSERT INTO control (epoch, version) VALUES (1, 12);
 INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '10'),
     ('lockSalt', gen_random_uuid()::text);

@@ -25,7 +25,7 @@ from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
 log = logging.getLogger(__name__)
 
-VERSION = 11
+VERSION = 12
 """The version of ``schema.postgresql.sql`` and of this server; the same as on SQLite."""
 
 
@@ -57,6 +57,7 @@ STEPS: tuple[Step, ...] = (
     Step(9, 9, _read("step_9.sql")),
     Step(10, 10, _read("step_10.sql")),
     Step(11, 10, _read("step_11.sql")),
+    Step(12, 10, _read("step_12.sql")),
 )
 """All steps since version 4, the first version for PostgreSQL. Some steps exclude older servers: version 5
 added tokens, which older servers would not check; version 6 changed the advisory lock keys; version 9 added

@@ -157,6 +157,25 @@ SELECT found.fingerprint, found.status, found.name, found.runID, found.ended, fo
     ) AS found LEFT JOIN seen ON seen.kind = 'run' AND seen.number = found.runID
     ORDER BY found.runID DESC LIMIT :limit;
 
+-- name: failed_by_hour
+-- For each of some fingerprints: the number of failed runs from each of some times to the next, as on SQLite.
+WITH RECURSIVE search (hour, at, earlier, width) AS (
+    SELECT place - 1, value COLLATE "C", 0::bigint, coalesce((SELECT max(runID) FROM runs), 0)
+        FROM json_array_elements_text(:hours::json) WITH ORDINALITY AS asked (value, place)
+    UNION ALL
+    SELECT hour, at, earlier + CASE WHEN (SELECT CASE worker WHEN '' THEN ended ELSE started END FROM runs
+            WHERE runID >= earlier + (width + 1) / 2 ORDER BY runID LIMIT 1) < at THEN (width + 1) / 2 ELSE 0 END,
+        width / 2 FROM search WHERE width > 0
+), hours AS MATERIALIZED (
+    SELECT hour, earlier, lead(earlier, 1, 9223372036854775807) OVER (ORDER BY hour) AS last
+        FROM search WHERE width = 0
+)
+SELECT asked.value, hour, (SELECT count(*) FROM runs WHERE fingerprint <> ''
+        AND fingerprint = asked.value AND runID > earlier AND runID <= last
+        AND (:pattern::text IS NULL OR name ~ :pattern_regex) AND (:visible::text IS NULL OR name ~ :visible_regex))
+    FROM json_array_elements_text(:groups::json) WITH ORDINALITY AS asked (value, place) CROSS JOIN hours
+    ORDER BY asked.place, hour LIMIT :limit;
+
 -- name: stats
 -- The counters of some names in each step since a time, oldest first.
 SELECT {stats} FROM json_array_elements_text(:names::json) AS asked (value) JOIN stats
