@@ -56,7 +56,7 @@ def report(width: int) -> None:
     """Take an argument of a schedule."""
 
 
-@job("first")
+@job
 def first(number: int) -> int:
     """Enqueue another job from a run."""
     return double.enqueue(number).job_id

@@ -238,8 +238,8 @@ def test_a_file_in_place_of_a_module(write: Callable[[str], str], name: str, mod
         ),
         ("@cron(5)\ndef f(): pass\n", "TypeError: @cron needs its schedule, as in", "line 2, in <module>"),
         (
-            "@job\ndef f(job): pass\n",
-            'TypeError: @job needs its name pattern, as in @job("report/*"); got the function f',
+            "@job(5)\ndef f(job): pass\n",
+            'TypeError: @job needs a function or a name pattern, as in @job("report/*"); got 5',
             "line 2, in <module>",
         ),
     ],
@@ -273,6 +273,34 @@ def test_decorators_leave_the_function_as_it_is() -> None:
     assert declared() == 1
     assert (declared.function, declared.__name__, declared.__module__) == (one, "one", __name__)
     assert [it.pattern for it in declared_in(__name__)] == [f"{__name__}.{one.__qualname__}", "x"]
+
+
+@pytest.mark.parametrize("decorator", ["@job", "@job()", "@job(retries=2)", '@cron("@daily")'])
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["orders.py"], "orders"),
+        (["-m", "shop.orders"], "shop.orders"),
+        (["-c", "import shop.orders"], "shop.orders"),
+    ],
+)
+def test_without_a_name_jobs_are_named_as_a_worker_imports_the_function(
+    decorator: str, arguments: list[str], module: str, tmp_path: Path
+) -> None:
+    text = (
+        "from bedrock_worker import cron, job\n"
+        f"{decorator}\ndef send(): return 1\n"
+        "from bedrock_worker.functions import declared_in\n"
+        "(one,) = declared_in(__name__)\n"
+        "print(one.pattern, send())\n"
+    )
+    (tmp_path / "shop").mkdir()
+    for file in ("orders.py", "shop/orders.py"):
+        (tmp_path / file).write_text(text)
+    printed = subprocess.run(
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert printed.stdout == f"{module}.send 1\n"
 
 
 def test_the_processes_find_what_we_find(

@@ -130,8 +130,21 @@ class JobDecorator(Protocol):
         """Return the function with methods to run it as a job."""
 
 
+@overload
+def job(  # type: ignore[overload-overlap]
+    function: Callable[[Job], Coroutine[Any, Any, R]], /
+) -> AsyncJobFunction[..., R]: ...
+@overload
+def job(function: Callable[[Job], R], /) -> JobFunction[..., R]: ...
+@overload
+def job(  # type: ignore[overload-overlap]
+    function: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncJobFunction[P, R]: ...
+@overload
+def job(function: Callable[P, R], /) -> JobFunction[P, R]: ...
+@overload
 def job(
-    pattern: str,
+    pattern: str | None = None,
     *,
     timeout: float | str | None = None,
     isolation: Literal["reuse", "fork", "spawn"] | None = None,
@@ -139,9 +152,20 @@ def job(
     retry_on: Exceptions = (),
     give_up_on: Exceptions = (),
     **options: Unpack[EnqueueOptions],
-) -> JobDecorator:
+) -> JobDecorator: ...
+def job(
+    pattern: str | Callable[..., Any] | None = None,
+    *,
+    timeout: float | str | None = None,
+    isolation: Literal["reuse", "fork", "spawn"] | None = None,
+    backoff: Backoff | None = None,
+    retry_on: Exceptions = (),
+    give_up_on: Exceptions = (),
+    **options: Unpack[EnqueueOptions],
+) -> Any:
     """Declare the function that runs the jobs whose names match a GLOB pattern.
 
+    Without a pattern, as ``@job`` or ``@job(retries=3)``, its jobs are named ``module.function``.
     The function receives the job's data as its arguments, and returns the job's result. If its single
     parameter is a ``Job``, it receives the job, and a dict that it returns becomes the job's data.
     ``timeout`` limits one run (``"5m"`` or seconds). ``isolation`` is for this function alone: ``"fork"``
@@ -154,14 +178,18 @@ def job(
     so does any exception whose class is not in ``retry_on``. Raises ValueError if these options contradict
     each other.
     """
-    _expect_text(pattern, '@job needs its name pattern, as in @job("report/*")')
+    if callable(pattern):
+        return job()(pattern)
+    if pattern is not None:
+        _expect_text(pattern, '@job needs a function or a name pattern, as in @job("report/*")')
     rules = _given_rules(backoff, retry_on, give_up_on)
     sent = sent_options({**options, **rules})
 
     def declare(function: Callable[..., Any], /) -> Any:
         own = {"timeout": timeout, "isolation": isolation}
-        _note(function, pattern, None, "UTC", {**own, **options, **rules})
-        return job_function(function, pattern, sent)
+        names = _name_of(function) if pattern is None else pattern
+        _note(function, names, None, "UTC", {**own, **options, **rules})
+        return job_function(function, names, sent)
 
     return declare
 
@@ -187,12 +215,18 @@ def cron(
     rules = _given_rules(backoff, retry_on, give_up_on)
     sent_options({**options, **rules})
     return lambda function: _note(
-        function,
-        name or f"{function.__module__}.{function.__qualname__}",
-        expression,
-        zone,
-        {**options, **rules},
+        function, name or _name_of(function), expression, zone, {**options, **rules}
     )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return ``module.function``; in a program, the module has the name by which a worker imports it."""
+    module = function.__module__
+    if module == "__main__":
+        program = sys.modules[module]
+        spec, file = getattr(program, "__spec__", None), getattr(program, "__file__", None)
+        module = spec.name if spec else Path(file).stem if file else module
+    return f"{module}.{function.__qualname__}"
 
 
 def _given_rules(backoff: Backoff | None, retry_on: Exceptions, give_up_on: Exceptions) -> dict[str, Any]:
