@@ -27,6 +27,7 @@ from bedrockjobs import (
     TriggerJob,
     WrongState,
 )
+from bedrockjobs.base.config import JOBS_PER_CREATE_MAX
 from bedrockjobs.client import addresses_of
 from bedrockjobs.testing import ServerUnderTest
 from tests.typed import users_jobs
@@ -142,6 +143,31 @@ async def test_one_job_for_the_same_arguments(server: ServerUnderTest) -> None:
     assert [each.created for each in handles] == [True, False]
     for row in client.call(ListJobs()).jobs:
         client.call(DeleteJob(job_id=row.job_id))
+
+
+@pytest.fixture
+def its_own() -> Iterator[ServerUnderTest]:
+    with ServerUnderTest() as found:
+        yield found
+
+
+async def test_more_jobs_than_a_request_takes_are_created_by_several(its_own: ServerUnderTest) -> None:
+    client, count = its_own.client, JOBS_PER_CREATE_MAX + 3
+    numbers = [{"number": number} for number in range(count)]
+    async with AsyncClient(its_own.address) as asking:
+        handles = double.using(client=client).enqueue_many(numbers)
+        later = await double.using(client=asking).aenqueue_many(numbers)
+    for made in ([each.job_id for each in handles], [each.job_id for each in later]):
+        assert made == list(range(made[0], made[0] + count))
+        datas = [client.call(QueryJob(job_id=job_id)).data for job_id in (made[0], made[-4], made[-1])]
+        assert datas == [{"number": 0}, {"number": JOBS_PER_CREATE_MAX - 1}, {"number": count - 1}]
+    held = double.using(client=client, unique=("number",), on_conflict="reject")
+    with pytest.raises(WrongState, match="Unique key is held") as refused:
+        held.enqueue_many([*numbers[:JOBS_PER_CREATE_MAX], {"number": 5}])
+    assert refused.value.__notes__ == ["the first 1,000 jobs were created"]
+    with pytest.raises(WrongState) as refused:
+        held.enqueue_many([{"number": -1}, {"number": 5}])
+    assert not hasattr(refused.value, "__notes__"), "all or none"
 
 
 def test_the_end_of_a_job_that_nobody_knows(server: ServerUnderTest) -> None:

@@ -47,7 +47,15 @@ if TYPE_CHECKING:
     from bedrock_worker.workflows import PartialSignature, Signature
     from bedrockjobs.base.errors import InvalidCommand, JobNotEnded
     from bedrockjobs.client import AsyncClient, Client
-    from bedrockjobs.commands import Command, CreateJob, JobIDsReply, RunReply, SyncReply, SyncSchedules
+    from bedrockjobs.commands import (
+        Command,
+        CreateJob,
+        JobIDsReply,
+        JobSpec,
+        RunReply,
+        SyncReply,
+        SyncSchedules,
+    )
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -270,9 +278,11 @@ class _Declared(Generic[P, R]):
         return self._ahandle(reply.job_id, created=reply.created is not False)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Handle[R]]:
-        """Create a job for each mapping of arguments, either all jobs or none, and return their handles.
+        """Create a job for each mapping of arguments, and return their handles.
 
-        There may be at most 1,000 jobs. All arguments are checked before anything is sent.
+        All arguments are checked before anything is sent. Of up to 1,000 jobs, either all or none are
+        created. More are created by the thousand; if one thousand fails, the error has a note of how many
+        jobs were created before it.
         """
         from bedrockjobs.commands import CreateJobs
 
@@ -286,8 +296,12 @@ class _Declared(Generic[P, R]):
 
             made = [own_transaction.create(self._connection, job) for job in jobs]
             return [self._handle(job_id, created=True) for job_id in made]
-        reply = self._blocking().call(CreateJobs(jobs=jobs))
-        return [self._handle(job_id, created=created) for job_id, created in _created(reply)]
+        client, handles = self._blocking(), list[Handle[R]]()
+        for part in _parts(jobs):
+            with _noting(len(handles)):
+                reply = client.call(CreateJobs(jobs=part))
+            handles += [self._handle(job_id, created=created) for job_id, created in _created(reply)]
+        return handles
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[AsyncHandle[R]]:
         """Create jobs like ``enqueue_many``, without blocking."""
@@ -303,9 +317,13 @@ class _Declared(Generic[P, R]):
 
             made = [await own_transaction.create_async(self._connection, job) for job in jobs]
             return [self._ahandle(job_id, created=True) for job_id in made]
+        handles = list[AsyncHandle[R]]()
         async with _asynchronous(self._client) as client:
-            reply = await client.call(CreateJobs(jobs=jobs))
-        return [self._ahandle(job_id, created=created) for job_id, created in _created(reply)]
+            for part in _parts(jobs):
+                with _noting(len(handles)):
+                    reply = await client.call(CreateJobs(jobs=part))
+                handles += [self._ahandle(job_id, created=created) for job_id, created in _created(reply)]
+        return handles
 
     def schedule(self, expression: str, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Schedule the function with these arguments: ``schedule("0 9 * * 1-5", width=800)``.
@@ -851,6 +869,25 @@ def result_of_run(run: RunReply, arguments: Arguments) -> Any:
         return arguments.result_of_json(None if run.result is None else run.result.get(RESULT))
     except WrongArguments as error:
         raise NoResult(f"job {run.job_id}: {error}") from None
+
+
+def _parts(jobs: Sequence[JobSpec]) -> Iterator[Sequence[JobSpec]]:
+    """Yield jobs in order, in as many parts as there must be requests."""
+    from bedrockjobs.base.config import JOBS_PER_CREATE_MAX
+
+    for first in range(0, len(jobs), JOBS_PER_CREATE_MAX):
+        yield jobs[first : first + JOBS_PER_CREATE_MAX]
+
+
+@contextmanager
+def _noting(created: int) -> Iterator[None]:
+    """Note in an error that jobs were created before it."""
+    try:
+        yield
+    except Exception as error:
+        if created:
+            error.add_note(f"the first {created:,} jobs were created")
+        raise
 
 
 def _created(reply: JobIDsReply) -> Iterable[tuple[int, bool]]:
