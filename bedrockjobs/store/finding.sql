@@ -253,7 +253,7 @@ SELECT scheduledFor, cause, status FROM runs WHERE jobID = :jobID ORDER BY runID
 -- jobID, and when the oldest was last taken. Groups are sorted by their newest job.
 SELECT alike.*, coalesce(first.lastRun, '') FROM (
     SELECT fingerprint, count(*) AS counted, count(DISTINCT name) AS names,
-        count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM seen WHERE kind = 'job' AND number = jobs.jobID)) AS unseen,
+        count(*) FILTER (WHERE jobID NOT IN (SELECT number FROM seen WHERE kind = 'job')) AS unseen,
         max(jobID) AS newest, min(jobID) AS oldest
         FROM jobs INDEXED BY jobsFailedAlike WHERE state = 'FAILED' AND fingerprint BETWEEN :low AND :high
         AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
@@ -270,7 +270,7 @@ SELECT jobID, name FROM jobs INDEXED BY jobsFailedAlike WHERE state = 'FAILED' A
 -- counts once.
 SELECT alike.*, coalesce(first.ended, '') FROM (
     SELECT fingerprint, count(*) AS counted, count(DISTINCT name) AS names,
-        count(*) FILTER (WHERE NOT EXISTS (SELECT 1 FROM seen WHERE kind = 'run' AND number = runs.runID)) AS unseen,
+        count(*) FILTER (WHERE runID NOT IN (SELECT number FROM seen WHERE kind = 'run')) AS unseen,
         max(runID) AS newest, min(runID) AS oldest
         FROM runs INDEXED BY runsFailedAlike WHERE fingerprint <> '' AND fingerprint BETWEEN :low AND :high
         AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND {no_job_failed}

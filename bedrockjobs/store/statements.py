@@ -45,10 +45,12 @@ KEPT = "kept <> '' AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jo
 """Condition for the kept run of a finished job whose row was deleted."""
 
 NO_JOB_FAILED = (
-    "NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.jobID = runs.jobID AND jobs.state = 'FAILED' AND NOT EXISTS"
+    "NOT EXISTS (SELECT 1 FROM jobs INDEXED BY jobsAside WHERE jobs.state = 'FAILED'"
+    " AND jobs.jobID = runs.jobID AND NOT EXISTS"
     " (SELECT 1 FROM runs AS later WHERE later.jobID = runs.jobID AND later.runID > runs.runID))"
 )
-"""Condition that excludes a run that made its job FAILED: such lists show the failed job instead."""
+"""Condition that excludes a run that made its job FAILED: such lists show the failed job instead. An
+index of FAILED jobs is searched, as it is smaller than the table."""
 
 EVENT_FOUND = "(:kind IS NULL OR kind = :kind) AND (:pattern IS NULL OR name GLOB :pattern)"
 EVENT = 'seq, at, kind, name, jobID, runID, "by", detail'

@@ -319,4 +319,5 @@ VIEWS: dict[str, View] = {
     for name, sql in {**statements.VIEWS, **statements.METRICS, **statements.QUEUES}.items()
     if name not in OWN
 }
-VIEWS |= {name: _numbered(re.sub(r"\binstr\(", "strpos(", sql)) for name, sql in OWN.items()}
+for _name, _sql in OWN.items():  # texts of `statements.MARKS` in them are SQLite's
+    VIEWS[_name] = _numbered(re.sub(r" INDEXED BY \w+", "", re.sub(r"\binstr\(", "strpos(", _sql)))
