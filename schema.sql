@@ -238,6 +238,17 @@ CREATE TABLE pauses (
     until   TEXT NOT NULL DEFAULT ''            -- '': until resumed manually
 ) STRICT, WITHOUT ROWID;
 
+-- Token buckets of the limits of starts that are not full, see `bedrockjobs/job/limits.py`.
+CREATE TABLE paced (
+    key     TEXT    NOT NULL,                   -- concurrencyKey, if the limit is per key; else ''
+    pattern TEXT    NOT NULL,                   -- of the limit
+    until   INTEGER NOT NULL,                   -- the starts so far use up the rate until then, in microseconds
+                                                -- since 1970
+    PRIMARY KEY (key, pattern)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX pacedByUntil ON paced (pattern, until);
+
 -- Drained workers, which take no new jobs.
 CREATE TABLE drains (
     worker TEXT NOT NULL PRIMARY KEY,

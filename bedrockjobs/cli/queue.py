@@ -278,6 +278,7 @@ def limit() -> None:
     bedrockjobs limit set 'mail/*' --running 4
     bedrockjobs limit set 'tenant/*' --running 3 --per-key
     bedrockjobs limit set 'api/*' --starts 100/1m
+    bedrockjobs limit set 'tenant/*' --starts 100/1m --per-key
     bedrockjobs limit set 'import/*' --queued 10000 --per-second 50
     bedrockjobs limit list
     """

@@ -28,7 +28,7 @@ from bedrockjobs.commands.options import Duration
 
 
 def _some_limit(schema: dict[str, Any]) -> None:
-    """Add the rules that at least one limit is above 0, and that ``perKey`` needs ``running``."""
+    """Add the rules that a limit is above 0, and that ``perKey`` needs ``running`` or ``starts``."""
     above = {
         "queued": json_schemas.whole(1, QUEUED_LIMIT_MAX),
         "perSecond": json_schemas.whole(1, PER_SECOND_MAX),
@@ -38,7 +38,7 @@ def _some_limit(schema: dict[str, Any]) -> None:
     given = {name: {"required": [name], "properties": {name: value}} for name, value in above.items()}
     schema["anyOf"] = [*given.values()]
     no_keys = json_schemas.left_out("perKey", empty=(False, "false", 0, "0"))
-    schema["allOf"] = [{"anyOf": [no_keys, given["running"]]}]
+    schema["allOf"] = [{"anyOf": [no_keys, given["running"], given["starts"]]}]
 
 
 class Rate(NamedTuple):
@@ -102,7 +102,7 @@ class SetLimit(Command[Empty]):
     refusals = [
         Refusal(402, "Missing limit", "None of `queued`, `perSecond`, `running` and `starts` is given."),
         Refusal(402, "Malformed burst", "`burst` is given without `starts`."),
-        Refusal(402, "Malformed perKey", "`perKey` is given without `running`."),
+        Refusal(402, "Malformed perKey", "`perKey` is given without `running` and `starts`."),
         Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have limits already."),
     ]
 
@@ -127,9 +127,9 @@ class SetLimit(Command[Empty]):
     )
     per_key: Boolean = Field(
         default=False,
-        description="Whether `running` counts each `concurrencyKey` on its own, by any worker or client. It"
-        " is then the `concurrencyLimit` of jobs that have a key but no limit, and the most for those that"
-        " have one. Jobs without a key are not limited.",
+        description="Whether `running` and `starts` apply to each `concurrencyKey` on its own, by any worker"
+        " or client. `running` is then the `concurrencyLimit` of jobs that have a key but no limit, and the"
+        " most for those that have one. Jobs without a key are not limited by the two.",
     )
     starts: StartRate = Field(
         default="",
@@ -166,10 +166,14 @@ class LimitReply(Reply):
     queued: int = Field(description="0: no limit.")
     per_second: int = Field(description="0: no limit.")
     running: int = Field(description="0: no limit.")
-    per_key: bool = Field(description="Whether `running` counts each `concurrencyKey` on its own.")
+    per_key: bool = Field(
+        description="Whether `running` and `starts` apply to each `concurrencyKey` on its own."
+    )
     starts: str = Field(description="Rate of starts, like 100/1m; empty: no limit.")
     burst: int = Field(description="Starts at once; 0: as many as in the duration of `starts`.")
-    next_start: str = Field(description="When the next job may start by `starts`; empty: at once.")
+    next_start: str = Field(
+        description="When the next job may start by `starts`; empty: at once, or it depends on the key."
+    )
     runs: int = Field(description="Runs in progress now; only counted if `running` is limited.")
     refused: int = Field(description="Jobs that this server refused because of it since it started.")
     last_refused: str = Field(description="When it last refused one; empty: never.")

@@ -67,7 +67,7 @@ class OverviewReply(Reply):
         description="Runs in progress; those of clients without a worker name only if they are old."
     )
     paused: int = Field(description="Queued jobs that are paused, due or not.")
-    blocked: int = Field(description="Due jobs whose lock is held by another job.")
+    blocked: int = Field(description="Due jobs that wait for a lock, or for the next start of their key.")
     mocked: int = Field(description="Queued jobs that only a GetJob with getMockedJobs takes.")
     failed: int
     unseen: int = Field(description="Failed jobs that are not marked as seen.")

@@ -346,11 +346,14 @@ class Batch:
         for its waiters, and is handed to one of them without a search.
         """
         groups = self._waiting.groups_for(job)
-        if job.next_run > work.context.now_ms:
-            for group in groups:
-                self._waiting.note_due(group, job.next_run)
-            return
         open_unit = work.context.unit
+        due = job.next_run
+        if job.lane and groups and open_unit.records.limits():
+            due = max(due, open_unit.start_by_key(job))
+        if due > work.context.now_ms:
+            for group in groups:
+                self._waiting.note_due(group, due)
+            return
         if alone:  # other servers' jobs are unknown; a command before the first waiter may have taken it
             alone = not (self._engine.shared or job.lane or open_unit.records.pauses())
             alone = alone and open_unit.job(job.job_id) is job

@@ -6,7 +6,8 @@ The readiness of a queued job is the first of these that applies:
 - ``paused``: a pause covers its name, and it was not triggered.
 - ``later``: its nextRun is in the future. Schedules on all hosts always count as later: no worker takes them,
   the server creates jobs from them.
-- ``blocked``: a running job holds its lock, or the maximum number of jobs with its concurrency key run.
+- ``blocked``: a running job holds its lock, the maximum number of jobs with its concurrency key run, or a
+  limit of starts does not allow another job with the key yet.
 - ``ready``: a worker that asks for it gets it, now or after the jobs before it.
 
 ``EligibleWorkers`` answers separately whether a worker that asks for it exists. A RUNQUEUED job runs until
@@ -73,16 +74,16 @@ def lock_holder(lane: str, holders: Mapping[str, LockHolders]) -> int | None:
 
 
 def readiness_of(
-    name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, LockHolders]
+    name: str, lane: str, *, due: bool, pauses: Pauses, holders: Mapping[str, LockHolders], waits: bool
 ) -> Readiness:
-    """Return the readiness of a queued job."""
+    """Return the readiness of a queued job; ``waits``: whether its key may not start another job yet."""
     if lane == MOCK_LANE:
         return "mocked"
     if pauses.pause_for(name, lane) is not None:
         return "paused"
     if not due or lane in UNTAKEN:
         return "later"
-    return "ready" if lock_holder(lane, holders) is None else "blocked"
+    return "blocked" if waits or lock_holder(lane, holders) is not None else "ready"
 
 
 class Requirements(NamedTuple):

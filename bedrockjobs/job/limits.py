@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
+from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.glob import glob
 from bedrockjobs.commands.limits import rate_of
-from bedrockjobs.job.rows import Job, Options
+from bedrockjobs.job.rows import Job, Options, parse_lane
 
 AT_LIMIT = "(limit)"
 """Author (``by``) of the pause of a pattern whose limit of running jobs or of starts is reached."""
@@ -36,17 +38,30 @@ class Limit(NamedTuple):
     burst: int = 0
     """Maximum number of starts in a burst, after a time without starts; 0: the number in ``starts``."""
     each_key: str = ""
-    """The pattern as a regular expression for SQL if ``running`` applies to each key, else empty."""
+    """The pattern as a regular expression for SQL if ``running`` and ``starts`` apply to each key, else
+    empty."""
+    ahead_us: int = 0
+    """What ``ahead_of`` returns, for SQL, if ``starts`` applies to each key, else 0."""
 
     @property
     def per_key(self) -> bool:
-        """Return whether ``running`` applies to the runs of each concurrency key, not to all together."""
+        """Return whether ``running`` and ``starts`` apply to each concurrency key, not to all together."""
         return bool(self.each_key)
 
     @property
     def together(self) -> int:
         """Return how many runs may be in progress at once, all keys together; 0 is no limit."""
         return 0 if self.per_key else self.running
+
+    @property
+    def starts_together(self) -> str:
+        """Return the rate of starts of all keys together; empty is no limit."""
+        return "" if self.per_key else self.starts
+
+    @property
+    def starts_by_key(self) -> str:
+        """Return the rate of starts of each concurrency key; empty is no limit."""
+        return self.starts if self.per_key else ""
 
 
 def slots_of(job: Job, limits: Sequence[Limit]) -> int:
@@ -58,44 +73,87 @@ def slots_by(name: str, options: Options, limits: Sequence[Limit]) -> int:
     """Return how many jobs with the lock or the concurrency key in ``options`` may run at once."""
     if not options.concurrency_key:
         return 1
-    most = [each.running for each in limits if each.per_key and glob(name, each.pattern)]
+    most = [each.running for each in limits if each.per_key and each.running and glob(name, each.pattern)]
     return min(most + ([options.concurrency_limit] if options.concurrency_limit else []), default=1)
 
 
-def per_key(limits: Sequence[Limit]) -> list[tuple[str, int]]:
-    """Return the patterns whose limit is per key, each with its number of runs."""
-    return [(each.pattern, each.running) for each in limits if each.per_key]
+def per_key(limits: Sequence[Limit]) -> list[tuple[str, int, str, int]]:
+    """Return the limits per key: pattern, number of runs, rate of starts and burst."""
+    return [(each.pattern, each.running, each.starts, each.burst) for each in limits if each.per_key]
 
 
-# A token bucket, stored as one number ``paced``: the time, in seconds, at which all starts so far would have
-# been made at an even pace. Each start adds the time between two starts at that pace; ``paced`` may be ahead
-# of the clock by as many of them as a burst has starts.
+# A token bucket, stored as one number ``paced``: the time at which all starts so far would have been made at
+# an even pace. Each start adds the time between two starts at that pace; ``paced`` may be ahead of the clock
+# by as many of them as a burst has starts. A bucket that is not ahead of the clock is full, like one that is
+# not stored. There is one bucket for each limit, or for each concurrency key if the limit is per key.
+#
+# Times are in microseconds since 1970.
 
 
-def next_start(limit: Limit, paced: float) -> float:
-    """Return the earliest time of the next start, in seconds like ``paced``."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Return a time in microseconds since 1970."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def stamp_of(microseconds: int) -> str:
+    """Return the timestamp of a time in microseconds since 1970, rounded up to milliseconds."""
+    return timestamp_ms(_EPOCH - timedelta(milliseconds=-microseconds // 1000))
+
+
+def next_start(limit: Limit, paced: int) -> str:
+    """Return the earliest time of the next start, as a timestamp."""
+    return stamp_of(paced - ahead_of(limit))
+
+
+def ahead_of(limit: Limit) -> int:
+    """Return by how many microseconds ``paced`` may be ahead of the clock if a job may start now."""
     pace, burst = _pace_and_burst(limit)
-    return paced - (burst - 1) * pace
+    return round((burst - 1) * pace)
 
 
-def after_start(limit: Limit, paced: float, now: float) -> float:
+def after_start(limit: Limit, paced: int, now: int) -> int:
     """Return ``paced`` after a start."""
     pace, _ = _pace_and_burst(limit)
-    return max(paced, now) + pace
+    return round(max(paced, now) + pace)
 
 
-def after_clock_change(limit: Limit, paced: float, now: float) -> float:
-    """Return ``paced`` after the clock was set: no further ahead than the starts of a burst can be."""
+def most_paced(limit: Limit, now: int) -> int:
+    """Return the highest possible ``paced``: as far ahead of the clock as the starts of a burst can be."""
     pace, burst = _pace_and_burst(limit)
-    return min(paced, now + burst * pace)
+    return round(now + burst * pace)
 
 
 def _pace_and_burst(limit: Limit) -> tuple[float, int]:
+    """Return the microseconds between two starts, and how many starts may come at once."""
     rate = rate_of(limit.starts)
-    pace = rate.period_s / rate.starts
+    pace_s = rate.period_s / rate.starts
     # Starts that a rate allows within a twentieth of a second may come together, since holding back a pattern
     # between two starts takes a few transactions
-    return pace, max(limit.burst or rate.starts, int(0.05 / pace) + 1)
+    return pace_s * 1_000_000, max(limit.burst or rate.starts, int(0.05 / pace_s) + 1)
+
+
+def by_key(name: str, limits: Sequence[Limit]) -> list[Limit]:
+    """Return the limits of starts per key that apply to a name."""
+    return [each for each in limits if each.starts_by_key and glob(name, each.pattern)]
+
+
+def paced_key(job: Job) -> str:
+    """Return the concurrency key whose starts a start of the job counts for; empty if there is none."""
+    return (job.options.concurrency_key or "") if job.lane and parse_lane(job.lane).lock else ""
+
+
+def start_by_key(job: Job, limits: Sequence[Limit], paced: Callable[[str, str], int]) -> str:
+    """Return when a job may start by the limits of starts per key, as a timestamp; empty if none applies.
+
+    ``paced`` returns the bucket of a pattern and a key. Jobs triggered by hand do not wait.
+    """
+    if not (limits and job.lane) or parse_lane(job.lane).now or not (key := paced_key(job)):
+        return ""
+    starts = (next_start(each, paced(each.pattern, key)) for each in by_key(job.name, limits))
+    return max(starts, default="")
 
 
 def limits_from(text: str) -> tuple[Limit, ...]:
@@ -104,8 +162,8 @@ def limits_from(text: str) -> tuple[Limit, ...]:
 
 
 def text_of_limits(limits: Sequence[Limit]) -> str:
-    """Return the stored form of limits; earlier versions can read it if no limit is per key."""
-    return json.dumps([each if each.per_key else each[:-1] for each in limits])
+    """Return the stored form of limits, without the fields that only limits per key have."""
+    return json.dumps([each if each.per_key else each[:-2] for each in limits])
 
 
 # Retention by name pattern: the stored form, and the value for one name.

@@ -34,7 +34,7 @@ from bedrockjobs.pages.site import (
     time_in,
 )
 from bedrockjobs.views.find import RunsFound, TimeField
-from bedrockjobs.views.problems import pause_text
+from bedrockjobs.views.problems import pause_text, start_text
 from bedrockjobs.views.queues import Held, QueuedGroup
 from bedrockjobs.views.states import ALL, KEPT, Counts, FamilyCounts, NewestRun
 
@@ -156,6 +156,9 @@ def _queued(job: Job, held: Held, *, whole: bool) -> Row:
     why = ""
     if standing == "paused" and pause is not None:
         why = pause_text(pause)
+    elif standing == "blocked" and lock is None:
+        start = held.next_start(group)
+        why = start_text(*start, job, held.now) if start is not None else ""
     elif standing == "blocked":
         slots = slots_of(job, held.limits)
         why = f"{f'job {lock}' if whole else 'another job'} holds its lock"

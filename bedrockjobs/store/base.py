@@ -248,7 +248,8 @@ class Unit(Protocol):
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
 
-        Jobs that are paused or whose lock is held are skipped. A damaged job is returned as a DamagedJob.
+        Jobs are skipped if they are paused, if their lock is held, or if their key may not start another job
+        yet. A damaged job is returned as a DamagedJob.
         Raises StillSearching if the search would block other commands for too long.
         """
 
@@ -300,7 +301,10 @@ class Unit(Protocol):
         """Handle a change of the pauses; with ``wake``, all waiters are checked again."""
 
     def slots_changed(self) -> None:
-        """Handle a change of how many jobs with a concurrency key may run; all waiters are checked again."""
+        """Handle a change of the limits per concurrency key; all waiters are checked again."""
+
+    def start_by_key(self, job: Job) -> str:
+        """Return when a job may start by the limits of starts per key; empty if none applies."""
 
     def first_of_name(self, name: str, *, mocked: bool) -> Job | None:
         """Return the oldest job of a name in any state; ``mocked``: a mocked job, otherwise a real one."""

@@ -97,6 +97,9 @@ class Seeks(Protocol):
     def held_lock(self, job: Job) -> str:
         """Return the lock of a job if it keeps the job from starting, otherwise an empty string."""
 
+    def start_by_key(self, job: Job) -> str:
+        """Return when a job may start by the limits of starts per key; empty if none applies."""
+
     def combines(self, lane: str) -> bool:
         """Return whether a lane stands for all lanes that differ from it only in the lock's name."""
 
@@ -132,6 +135,8 @@ class _Pattern:
         """Number of groups with bounds."""
         self.parked: dict[str, list[tuple[int, HeapEntry]]] = {}
         """Entries that wait for a lock, by the lock, each with its priority."""
+        self.held_until: list[tuple[str, int, HeapEntry]] = []
+        """A heap of the entries whose key may not start another job until a time, each with its priority."""
         self.paused: dict[str, list[tuple[int, HeapEntry]]] = {}
         """Entries whose names are paused, by the pattern of the pause, each with its priority."""
         self.returning: list[tuple[int, HeapEntry]] = []
@@ -376,12 +381,12 @@ class PatternIndex:
 
     def _discard(self, pattern: _Pattern) -> None:
         """Free the entries of a pattern, in slices if there are many: a million take 0.1 s or more."""
-        lists = *pattern.heaps.values(), *pattern.paused.values(), pattern.returning
+        lists = *pattern.heaps.values(), *pattern.paused.values(), pattern.returning, pattern.held_until
         held: list[Any] = [*lists, *chain.from_iterable(pattern.bounds.values())]
         self._garbage += [one for one in held if len(one) > SEARCHED_AT_ONCE]
         pattern.heaps = {priority: [] for priority in PRIORITIES}
         pattern.bounds = {priority: [{}] for priority in PRIORITIES}
-        pattern.paused, pattern.parked, pattern.returning = {}, {}, []
+        pattern.paused, pattern.parked, pattern.returning, pattern.held_until = {}, {}, [], []
         self._groups -= pattern.groups
         pattern.groups = 0
 
@@ -407,10 +412,12 @@ class PatternIndex:
                 heappush(pattern.heaps[priority], entry)
 
     def unlock_all(self) -> None:
-        """Return the entries that waited for any lock to the heaps, before their patterns are used."""
+        """Return the entries that waited for any lock or key to the heaps, before their patterns are used."""
         for pattern in self._patterns.values():
             while pattern.parked:
                 pattern.returning += pattern.parked.popitem()[1]
+            pattern.returning += [(priority, entry) for _, priority, entry in pattern.held_until]
+            pattern.held_until = []
 
     def pauses_changed(self) -> None:
         """Return the entries whose pause has ended to the heaps."""
@@ -520,6 +527,8 @@ class PatternIndex:
 
     def _first_of(self, pattern: _Pattern, now: str, priorities: tuple[int, ...]) -> Job | None:
         self._make_ready(pattern)
+        if pattern.held_until:
+            self._release_keys(pattern, now)
         for priority in priorities:
             top = self._first_in_order if pattern.wide else self._top
             row = top(pattern, priority, now)
@@ -533,6 +542,7 @@ class PatternIndex:
         """Return when a job of an indexed pattern may become due after ``now``; call ``first_due`` before."""
         pattern = self._patterns[names, lane]
         tops = [heap[0][0] for heap in pattern.heaps.values() if heap and heap[0][0] > now]
+        tops += [start for start, _, _ in pattern.held_until[:1] if start > now]
         return min(tops, default=None)
 
     def is_ready(self, names: Names, lane: str) -> bool:
@@ -561,7 +571,16 @@ class PatternIndex:
         for pattern in self._pending.pop(names):
             pattern.needed_by.pop(names, None)
 
-    def _top(self, pattern: _Pattern, priority: int, _: str) -> Job | None:
+    def _release_keys(self, pattern: _Pattern, now: str) -> None:
+        """Return the entries whose key may start another job to the heaps."""
+        held, steps = pattern.held_until, 0
+        while held and held[0][0] <= now:
+            steps += 1
+            self._step(pattern, steps)
+            _, priority, entry = heappop(held)
+            heappush(pattern.heaps[priority], entry)
+
+    def _top(self, pattern: _Pattern, priority: int, now: str) -> Job | None:
         """Return the first job of a pattern and priority, due or not."""
         heap, handed = pattern.heaps[priority], pattern.handed
         obeys = bool(self._seeks.pauses()) and not pattern.lane.startswith("now")
@@ -588,11 +607,15 @@ class PatternIndex:
                 if head == (next_run, job_id):
                     row = self._seeks.job(job_id)
             if row is not None:
-                lock = "" if lane is pattern.lane else self._seeks.held_lock(row)
-                if not lock:
+                if lane is pattern.lane:
+                    return row
+                if lock := self._seeks.held_lock(row):
+                    pattern.parked.setdefault(lock, []).append((priority, entry))
+                elif (start := self._seeks.start_by_key(row)) > now:
+                    heappush(pattern.held_until, (start, priority, entry))
+                else:
                     return row
                 heappop(heap)
-                pattern.parked.setdefault(lock, []).append((priority, entry))
                 self._raised += 1
                 continue
             if head is None:

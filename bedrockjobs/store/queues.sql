@@ -86,6 +86,11 @@ SELECT pattern, "by", reason, since, "until" FROM pauses WHERE "until" = '' OR "
 -- The limits of names.
 SELECT value FROM meta WHERE key = 'limits' LIMIT :limit;
 
+-- name: keys_that_wait
+-- The concurrency keys for whose next start by a limit jobs have to wait, and until when its rate is used up.
+SELECT key, "until" FROM paced WHERE pattern = :pattern AND "until" > :above AND key <> ''
+    ORDER BY "until" DESC LIMIT :limit;
+
 -- name: drained_workers
 -- The drained workers.
 SELECT worker, "by", since FROM drains ORDER BY worker LIMIT :limit;

@@ -27,7 +27,7 @@ from bedrockjobs.base.config import (
     SEARCHED_BETWEEN,
 )
 from bedrockjobs.base.settings import Settings
-from bedrockjobs.job.limits import slots_of
+from bedrockjobs.job.limits import slots_of, start_by_key
 from bedrockjobs.job.rows import (
     EVERY_LANE,
     MOCK_LANE,
@@ -536,6 +536,10 @@ class ReadyQueue:
     def _slots_of(self, job: Job) -> int:
         return slots_of(job, self._records.limits())
 
+    def start_by_key(self, job: Job) -> str:
+        """Return when a job may start by the limits of starts per key; empty if none applies."""
+        return start_by_key(job, self._records.limits(), self._records.paced)
+
     def lock_held(self, lane: str) -> LockPeriod | None:
         """Return when the lock of a lane was held last; None if unknown or if the lane has no lock."""
         lock = parse_lane(lane).lock
@@ -549,7 +553,7 @@ class ReadyQueue:
         self.news.wakes_all = self.news.wakes_all or wake
 
     def slots_changed(self) -> None:
-        """Handle a change of how many jobs with a concurrency key may run; all waiters are checked again."""
+        """Handle a change of the limits per concurrency key; all waiters are checked again."""
         self.patterns.unlock_all()
         self.news.wakes_all = True
 
@@ -646,16 +650,36 @@ class ReadyQueue:
         if not self.patterns.is_wide(names, lane):
             return self.patterns.first_due(names, lane, now, priorities, request.by, names.parts)
         paused = bool(self.pauses()) and not lane.startswith("now")
-        due = (
-            self._first_with_slot(self._due(names, one, now, priorities, paused))
-            for one in self._locked[lane]
-        )
+        due = (self._first_with_slot(names, one, now, priorities, paused) for one in self._locked[lane])
         return first_in_order([row for row in due if row is not None])
 
-    def _first_with_slot(self, due: Iterator[Job | None]) -> Job | None:
+    def _first_with_slot(
+        self, names: Names, lane: str, now: str, priorities: tuple[int, ...], paused: bool
+    ) -> Job | None:
         """Return the first due job of a lane with a lock, or None if its lock keeps it from starting."""
+        due = self._due(names, lane, now, priorities, paused)
         job = next((job for job in in_slices(due) if job is not None), None)
-        return None if job is None or self.held_lock(job) else job
+        if job is None or self.held_lock(job):
+            return None
+        return (
+            job if self.start_by_key(job) <= now else self._first_of_other_names(names, lane, now, priorities)
+        )
+
+    def _first_of_other_names(
+        self, names: Names, lane: str, now: str, priorities: tuple[int, ...]
+    ) -> Job | None:
+        """Return the first due job of a lane whose name may start a job with the lane's key now."""
+        found: list[Job] = []
+        after: GroupPlace | None = None
+        while True:
+            heads, after, _ = groups_after(self._execute, lane, after, names.prefix(), SEARCHED_AT_ONCE)
+            for name, priority, next_run, job_id in heads:
+                if priority in priorities and next_run <= now and names.match(name):
+                    job = None if self.is_paused(name) else self.job(job_id)
+                    if job is not None and self.start_by_key(job) <= now and not self.held_lock(job):
+                        found.append(job)
+            if after is None:
+                return first_in_order(found)
 
     def _first(self, name: str | None, now: str) -> Job | None:
         """Return the first due job of a name, or of all names: nearly always the first queued job."""
@@ -722,7 +746,14 @@ class ReadyQueue:
         if lane in self._locked:
             if known:
                 return self.patterns.soonest(names, lane, now)
-            timestamps = (self._soonest(names, one, now) for one in self._locked[lane])
+            timestamps = chain(
+                (self._soonest(names, one, now) for one in self._locked[lane]),
+                (
+                    self._records.next_by_key(limit, now)
+                    for limit in self._records.limits()
+                    if limit.starts_by_key and names.may_match(limit.pattern)
+                ),
+            )
             return min((timestamp for timestamp in timestamps if timestamp is not None), default=None)
         if names.single is not None:
             timestamp = self._execute(SQL["soonest_by_name"], (lane, names.single, now)).fetchone()[0]

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from bedrockjobs.base.background import yield_to_loop
-from bedrockjobs.base.clock import after_seconds, timestamp, timestamp_ms
+from bedrockjobs.base.clock import after_seconds, moment_of, timestamp, timestamp_ms
 from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
@@ -35,10 +35,12 @@ from bedrockjobs.job.limits import (
     Retention,
     RetentionRules,
     limits_from,
+    microseconds_of,
     mutes_from,
     retention_from,
     rule_for,
     rules_of,
+    stamp_of,
     text_of_limits,
     text_of_mutes,
     text_of_retention,
@@ -65,9 +67,6 @@ from bedrockjobs.store.statements import RECORDS
 
 _STEP = itemgetter(0, 1, 2)
 """Returns the primary key of a row of counters."""
-
-_PACED = "paced "
-"""Prefix of the keys in ``meta`` for ``Records.paced``; the pattern of the limit follows."""
 
 LAST_CHARACTER = "\U0010ffff"
 """A character that sorts after every character of a name, in byte order."""
@@ -563,17 +562,34 @@ class Records:
             self._limits = limits_from(found[0]) if found else ()
         return self._limits
 
-    def paced(self, pattern: str) -> float:
-        """Return the Unix time until which the starts so far use up the pace of a limit; 0 without starts."""
-        found = self._execute(self._sql["paced"], (f"{_PACED}{pattern}",)).fetchone()
-        return float(found[0]) if found else 0.0
+    def paced(self, pattern: str, key: str = "") -> int:
+        """Return the time until which the starts so far use up the pace of a limit; 0 without starts.
 
-    def set_paced(self, pattern: str, seconds: float | None) -> None:
-        """Set the value that ``paced`` returns; None deletes it."""
-        if seconds is None:
-            self._execute(self._sql["delete_paced"], (f"{_PACED}{pattern}",))
-        else:
-            self._execute(self._sql["put_paced"], (f"{_PACED}{pattern}", f"{seconds:.6f}"))
+        Times are in microseconds since 1970. ``key`` is a concurrency key if the limit is per key.
+        """
+        found = self._execute(self._sql["paced"], (key, pattern)).fetchone()
+        return int(found[0]) if found else 0
+
+    def set_paced(self, pattern: str, key: str, until: int) -> None:
+        """Set the value that ``paced`` returns."""
+        self._execute(self._sql["put_paced"], (key, pattern, until))
+
+    def lower_paced(self, pattern: str, most: int) -> None:
+        """Lower all values of a pattern that are above ``most``."""
+        self._execute(self._sql["lower_paced"], (most, pattern, most))
+
+    def delete_paced(self, pattern: str) -> None:
+        """Delete all values of a pattern."""
+        self._execute(self._sql["delete_paced"], (pattern,))
+
+    def next_by_key(self, limit: Limit, now: str) -> str | None:
+        """Return when the next key that has to wait may start a job by a limit per key; None if none waits.
+
+        ``now`` and the value returned are timestamps.
+        """
+        above = microseconds_of(moment_of(now)) + limit.ahead_us
+        found = self._execute(self._sql["next_paced"], (limit.pattern, above)).fetchone()
+        return None if found is None or found[0] is None else stamp_of(found[0] - limit.ahead_us)
 
     def set_limits(self, limits: tuple[Limit, ...]) -> None:
         """Replace the limits."""
@@ -781,6 +797,7 @@ class Records:
         more = self._drop_limited_runs(now) or more
         more = self._drop_events(now) or more
         more = self._drop_large_events(now) or more
+        self._drop_paced(microseconds_of(moment))
         self._cleaned = (self._drop_ticks(self._cleaned[0], now), self._drop_output(self._cleaned[1], now))
         return more or any(self._cleaned)
 
@@ -898,6 +915,12 @@ class Records:
             self._execute(self._sql["trim_unique_keys"], (after, last, old, now))
         self._unique_keys_after = last or UNIQUE_KEY_PREFIX
         return last is not None
+
+    def _drop_paced(self, now: int) -> None:
+        """Delete some token buckets that are full; ``now`` is in microseconds since 1970."""
+        for limit in self.limits():
+            if limit.starts:
+                self._execute(self._sql["trim_paced"], (limit.pattern, now, CLEANED_MAX))
 
     def _drop_output(self, after: int, now: str) -> int:
         """Delete expired output; return the runID after which to continue, or 0 at the end."""

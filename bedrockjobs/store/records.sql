@@ -304,16 +304,30 @@ SELECT pattern, by, reason, since, until FROM pauses ORDER BY pattern;
 SELECT value FROM meta WHERE key = 'limits';
 
 -- name: paced
--- When the starts under a limit so far would have been made at its rate.
-SELECT value FROM meta WHERE key = ?;
+-- When the starts so far under a limit, with a key if it is per key, would have been made at its rate.
+SELECT until FROM paced WHERE key = ? AND pattern = ?;
 
 -- name: put_paced
 -- Replace the value of `paced`.
-INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+INSERT INTO paced (key, pattern, until) VALUES (?, ?, ?) ON CONFLICT (key, pattern) DO UPDATE SET until = excluded.until;
+
+-- name: lower_paced
+-- Lower the values of `paced` of a limit, after the clock was set back.
+UPDATE paced SET until = ? WHERE pattern = ? AND until > ?;
 
 -- name: delete_paced
--- Delete the value of `paced`, when its limit is deleted.
-DELETE FROM meta WHERE key = ?;
+-- Delete the values of `paced` of a limit, when it is deleted.
+DELETE FROM paced WHERE pattern = ?;
+
+-- name: next_paced
+-- The next value of `paced` of a limit above a time.
+SELECT min(until) FROM paced WHERE pattern = ? AND until > ?;
+
+-- name: trim_paced
+-- Delete values of `paced` of a limit that are up to a time.
+DELETE FROM paced WHERE (key, pattern) IN (
+    SELECT key, pattern FROM paced WHERE pattern = ? AND until <= ? ORDER BY until LIMIT ?
+);
 
 -- name: put_limits
 -- Replace the limits of names.

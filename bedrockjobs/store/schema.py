@@ -24,7 +24,7 @@ from bedrockjobs.job.rows import MEMORY_KEYS, DamagedJob, Job, PauseRow, checksu
 from bedrockjobs.store.chunks import Chunk, PrintedLine, chunk_of
 from bedrockjobs.store.statements import COLUMNS
 
-VERSION = 12
+VERSION = 13
 """The version of ``schema.sql``, stored in ``PRAGMA user_version``."""
 
 REBUILT = {
@@ -39,6 +39,7 @@ REBUILT = {
     9: (),
     10: (),
     11: (),
+    12: (),
 }
 """By old version, the tables that a migration rebuilds. Views, triggers and indexes are always recreated."""
 
@@ -149,7 +150,16 @@ def _migrate(connection: sqlite3.Connection, found: int) -> tuple[str, ...]:
         _add_checksums(connection)
         messages.append("The data of each got a checksum.")
     _add_fingerprints(connection)
+    connection.execute(_COPY_PACED)
+    connection.execute("DELETE FROM meta WHERE key LIKE 'paced %'")
     return tuple(messages)
+
+
+_COPY_PACED = (
+    "INSERT INTO paced SELECT '', substr(key, 7), CAST(value * 1000000 AS INTEGER) FROM meta"
+    " WHERE key LIKE 'paced %'"
+)
+"""Moves the token buckets of versions before 13, which were in ``meta``, in seconds."""
 
 
 _COPY_STATS = (

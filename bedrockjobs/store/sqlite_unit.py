@@ -418,6 +418,7 @@ class SQLiteUnit:
         self.search = self.ready.patterns.search
         self.pauses_changed = self.ready.pauses_changed
         self.slots_changed = self.ready.slots_changed
+        self.start_by_key = self.ready.start_by_key
         self.became_ready, self.must_wake_all = self.ready.became_ready, self.ready.must_wake_all
         self.news = self.ready.news
         self.workers_with_own_jobs = self.ready.workers_with_own_jobs

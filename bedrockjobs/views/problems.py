@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
@@ -31,7 +32,7 @@ from bedrockjobs.job.eligibility import (
     need_of,
 )
 from bedrockjobs.job.lifecycle import held_key
-from bedrockjobs.job.limits import AT_LIMIT, NEXT_START, slots_of
+from bedrockjobs.job.limits import AT_LIMIT, NEXT_START, Limit, slots_of
 from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, PauseRow, RuleRow, job_from, parse_lane
 from bedrockjobs.job.take_request import how_to_ask
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
@@ -72,6 +73,7 @@ def low_space_warning(free: int | None) -> str:
 _FIRST = {
     "ready": "jobs are ready for it: it has not asked for one",
     "blocked": "its jobs need a lock that another job holds",
+    "key": "its jobs wait for the next start of their key",
     "paused": "its jobs are paused",
 }
 """Idle reasons by the standing of the jobs that a worker could take; the first that applies is shown."""
@@ -91,7 +93,9 @@ async def why_idle(queues: Queues, workers: Sequence[WorkerCapabilities]) -> dic
         if number % GROUPS_A_TURN == GROUPS_A_TURN - 1:
             await asyncio.sleep(0)
         if group.due:
-            stands = snapshot.held.standing(group, due=True)
+            stands: str = snapshot.held.standing(group, due=True)
+            if stands == "blocked" and snapshot.held.lock_holder(group) is None:
+                stands = "key"
             for name in takers.names_for(group.name, need_of(group.lane)):
                 standings[name].add(stands)
     reasons = {}
@@ -225,7 +229,7 @@ async def _waiting_groups(snapshot: QueueSnapshot) -> _WaitingGroups:
             assert pause is not None, "its standing says so"
             due, later, more = found.paused.get(pause.pattern, (0, 0, False))
             found.paused[pause.pattern] = (due + group.due, later + group.later, more or group.more)
-        elif standing == "blocked" and group.due:
+        elif standing == "blocked" and group.due and held.lock_holder(group) is not None:
             lock = parse_lane(group.lane).lock
             count, since = found.blocked.get(lock, (0, group.oldest))
             found.blocked[lock] = (count + group.due, min(since, group.oldest))
@@ -500,7 +504,16 @@ def _before_workers(row: Job, held: Held) -> Reasons:
     holders = held.holders.get(parse_lane(row.lane).lock)
     if holders is not None and holders.running >= slots:
         reasons.append(_held(row, holders, slots))
+    start = held.next_start(QueuedGroup(row.lane, row.name, "")) if row.options.concurrency_key else None
+    if start is not None:
+        reasons.append(("limit", start_text(*start, row, held.now)))
     return reasons
+
+
+def start_text(start: str, limit: Limit, row: Job, now: str) -> str:
+    """Return when the key of a job may start its next job, by a limit per key."""
+    left_s = ceil((moment_of(start) - moment_of(now)).total_seconds())
+    return f"next start in {span(left_s)} by {limit.starts} with key {row.options.concurrency_key}"
 
 
 def _held(row: Job, holders: LockHolders, slots: int) -> tuple[str, str]:

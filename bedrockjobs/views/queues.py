@@ -9,12 +9,14 @@ names in scope.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import Clock, timestamp_ms
+from bedrockjobs.base.clock import Clock, moment_of, timestamp_ms
 from bedrockjobs.base.config import LIST_MAX, PAUSES_MAX
 from bedrockjobs.base.errors import TimedOut
 from bedrockjobs.base.glob import glob, literal_prefix
@@ -32,7 +34,7 @@ from bedrockjobs.job.eligibility import (
     plain_pattern,
     readiness_of,
 )
-from bedrockjobs.job.limits import Limit, limits_from, slots_by
+from bedrockjobs.job.limits import Limit, limits_from, microseconds_of, next_start, slots_by
 from bedrockjobs.job.rows import MOCK_LANE, UNTAKEN, PauseRow, decode_options, parse_lane
 from bedrockjobs.store.base import Reader
 from bedrockjobs.views.render import (
@@ -140,10 +142,22 @@ class Held(NamedTuple):
     limits: tuple[Limit, ...] = ()
     may_name_all: bool = True
     """True if messages may name any worker and job; False within a scope."""
+    starts: Mapping[str, Sequence[tuple[str, Limit]]] = MappingProxyType({})
+    """By concurrency key that has to wait: its next start by each limit per key, as a timestamp."""
 
     def standing(self, group: QueuedGroup, *, due: bool) -> Readiness:
         """Return whether jobs of a group that are due, or not due, are ready, later, paused or blocked."""
-        return readiness_of(group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders)
+        waits = self.next_start(group) is not None
+        return readiness_of(
+            group.name, group.lane, due=due, pauses=self.pauses, holders=self.holders, waits=waits
+        )
+
+    def next_start(self, group: QueuedGroup) -> tuple[str, Limit] | None:
+        """Return when the key of a group may start its next job, and the limit; None if it need not wait."""
+        lane = parse_lane(group.lane)
+        found = () if lane.now else self.starts.get(lane.lock, ())
+        matching = (each for each in found if glob(group.name, each[1].pattern))
+        return max(matching, key=itemgetter(0), default=None)
 
     def pause_of(self, group: QueuedGroup) -> PauseRow | None:
         """Return the pause that applies to a group."""
@@ -266,7 +280,19 @@ class Queues:
                 holders[lock] = first._replace(running=before + running)
         drained = {row[0]: Drain._make(row) for row in drains}
         takers = EligibleWorkers(self._presence.workers, drained, self._presence.requested_names)
-        return Held(now, pauses, holders, takers, drained, limits, self._scope is None)
+        starts = await self._starts(limits, now)
+        return Held(now, pauses, holders, takers, drained, limits, self._scope is None, starts)
+
+    async def _starts(self, limits: Sequence[Limit], now: str) -> dict[str, list[tuple[str, Limit]]]:
+        """Return the keys that have to wait, with their next starts."""
+        found: dict[str, list[tuple[str, Limit]]] = {}
+        for limit in limits:
+            if limit.starts_by_key:
+                above = microseconds_of(moment_of(now)) + limit.ahead_us
+                parameters = {"pattern": limit.pattern, "above": above}
+                for key, paced in (await self._reader.view("keys_that_wait", parameters, HELD_MAX)).rows:
+                    found.setdefault(key, []).append((next_start(limit, paced), limit))
+        return found
 
     async def pauses(self, now: str = "") -> tuple[PauseRow, ...]:
         """Return the active pauses, by pattern."""
@@ -307,7 +333,9 @@ class Queues:
         open_lanes = [
             lane
             for lane in lanes
-            if lane not in (MOCK_LANE, *UNTAKEN) and lock_holder(lane, held.holders) is None
+            if lane not in (MOCK_LANE, *UNTAKEN)
+            and lock_holder(lane, held.holders) is None
+            and parse_lane(lane).lock not in held.starts
         ]
         return QueueSnapshot(held, groups, more or page.more, open_lanes)
 

@@ -96,8 +96,11 @@ RECORDS_INTENDED = {
     "delete_run": ("runs", BY_ID),
     "run_key": ("meta", "PRIMARY KEY"),
     "limits": ("meta", "PRIMARY KEY"),
-    "paced": ("meta", "PRIMARY KEY"),
-    "delete_paced": ("meta", "PRIMARY KEY"),
+    "paced": ("paced", "PRIMARY KEY"),
+    "lower_paced": ("paced", "pacedByUntil"),
+    "delete_paced": ("paced", "pacedByUntil"),
+    "next_paced": ("paced", "pacedByUntil"),
+    "trim_paced": ("paced", "pacedByUntil"),
     "retention": ("meta", "PRIMARY KEY"),
     "mutes": ("meta", "PRIMARY KEY"),
     "declared": ("meta", "PRIMARY KEY"),
@@ -232,6 +235,7 @@ QUEUES_INTENDED = {
     "jobs_ahead": {"jobs": BY_NAME},
     "pauses_held": {"pauses": ""},
     "limits_set": {"meta": "PRIMARY KEY"},
+    "keys_that_wait": {"paced": "pacedByUntil"},
     "drained_workers": {"drains": ""},
 }
 """How a look at the queue finds its rows: the table and its index; without one it reads the first rows, as

@@ -80,7 +80,7 @@ async def test_a_limit_is_set_changed_and_removed(site: Site, page: Page) -> Non
     await row.get_by_label("each concurrency key").check()
     await row.get_by_role("button", name="Change", exact=True).click()
     await page.locator("#confirm-yes").click()
-    await expect(row.locator("td").nth(1)).to_have_text("100/1m")
+    await expect(row.locator("td").nth(1)).to_have_text("100/1m with each key")
     (limit,) = (await site.ask("ListLimits"))["limits"]
     assert (limit["name"], limit["running"], limit["starts"], limit["queued"]) == ("mail/*", 4, "100/1m", 0)
     assert limit["perKey"]

@@ -288,6 +288,7 @@ TABLES = (
     "workflowJobs",
     "workflowEdges",
     "pauses",
+    "paced",
     "drains",
     "events",
     "stats",
@@ -308,8 +309,7 @@ def emptied(schema: str) -> str:
         [
             f"SET search_path = {schema}",
             *(f"DELETE FROM {table}" for table in TABLES),
-            "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits', 'retention', 'mutes')"
-            " OR key LIKE 'paced %'",
+            "DELETE FROM meta WHERE key IN ('seen', 'away', 'limits', 'retention', 'mutes')",
             "UPDATE meta SET value = '[]' WHERE key = 'crashPatterns'",
             "DELETE FROM sessions",
             "UPDATE control SET epoch = epoch + 1, clock = ''",

@@ -219,6 +219,7 @@ GIVEN: dict[str, list[Axis]] = {
     "lanes_at_once": [each("lanes", jsontext.dump(LANES), '["lock db", "mock"]', "[]"), NOW, MOST],
     "pauses_held": [NOW],
     "limits_set": [],
+    "keys_that_wait": [each("pattern", "a*", "*"), each("above", 0, 5, 10)],
     "drained_workers": [],
     "lanes_held": [],
     "schedules_on_all_hosts": [],
@@ -284,6 +285,10 @@ KEPT = """INSERT INTO meta (key, value) VALUES ('retention', '[]'), ('limits', '
     ON CONFLICT (key) DO NOTHING"""
 """Makes both engines report retention, limits and mutes."""
 
+PACED = """INSERT INTO paced (key, pattern, until)
+    VALUES ('', 'a*', 9), ('k', 'a*', 7), ('l', 'a*', 10), ('k', '*', 6)"""
+"""Makes both engines report keys that wait."""
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
@@ -292,7 +297,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Conne
     one_history.move(db)
     db.execute(KEY)
     db.execute(KEPT)
-    CLUSTER.do(f"SET search_path = {SCHEMA}; {KEY}; {KEPT}")
+    db.execute(PACED)
+    CLUSTER.do(f"SET search_path = {SCHEMA}; {KEY}; {KEPT}; {PACED}")
     yield db
     db.close()
 

@@ -190,6 +190,42 @@ def test_what_nobody_planned_to_take_comes_in_order_with_and_without_a_lock(serv
     assert [json.loads(each.body)["jobID"] for each in found if each] == list(range(1, 4 * TAKEN_AT_ONCE + 1))
 
 
+# --- starts of a key ---------------------------------------------------------------------------------------
+
+
+def test_servers_share_the_starts_of_a_key(servers: Servers) -> None:
+    one, other = servers(2)
+    one.do(c.SetLimit, name="a", starts="3/1m", perKey=True)
+    for _ in range(6):
+        one.do(c.CreateJob, name="a", concurrencyKey="k", concurrencyLimit=10)
+    assert [one.do(c.GetJob, name="a")["jobID"], other.do(c.GetJob, name="a")["jobID"]] == [1, 2]
+    assert len(one.do(c.GetJobs, name="*", numResults=4)["jobs"]) == 1
+    assert [server.do(c.GetJob, name="a") for server in (one, other)] == ["404 No job found"] * 2
+    one.clock.advance(20.001)  # also that of the other
+    assert other.do(c.GetJob, name="*")["jobID"] == 4
+    assert one.do(c.GetJob, name="*") == "404 No job found"
+
+
+@pytest.mark.parametrize("limits", [(100, 300), (5, 300), (5, 2)])
+@pytest.mark.parametrize("name", ["a", "*", "a*"])
+def test_a_key_that_waits_is_passed_over_with_all_its_jobs(
+    name: str, limits: tuple[int, int], servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takes, "PASSED_MAX", limits[0])
+    monkeypatch.setattr(takes, "LOCKS_MAX", limits[1])
+    (one,) = servers(1)
+    one.do(c.SetLimit, name="a", starts="1/1m", perKey=True)
+    given = {"name": "a", "concurrencyLimit": 10}
+    for key in ("k", "l", "m"):
+        one.do(c.CreateJobs, jobs=[given | {"concurrencyKey": key}] * 400)
+    one.do(c.CreateJob, **given, concurrencyKey="n")
+    found = [one.do(c.GetJob, name=name)["jobID"] for _ in range(4)]
+    assert found == [1, 401, 801, 1201]
+    before = one.store.session.round_trips
+    assert one.do(c.GetJob, name=name) == "404 No job found"
+    assert one.store.session.round_trips - before <= 10
+
+
 # --- random histories ------------------------------------------------------------------------------------
 
 NAMES = ("a", "b", "a", "a,b", "*")
@@ -224,7 +260,10 @@ def step(dice: random.Random, known: int) -> c.Command[Any]:
     if kind < 0.985:
         if dice.random() < 0.3:
             return c.RemoveLimit(name="?")
-        return c.SetLimit(name="?", running=dice.randint(1, 3), per_key=True)
+        limited = {"running": dice.randint(0, 3), "starts": dice.choice(("", "1/9s", "4/20s", "30/1m"))}
+        if not any(limited.values()):
+            limited["starts"] = "2/11s"
+        return c.SetLimit.read({"name": "?", "perKey": True, **limited})
     pause = dice.choice((c.PauseJobs, c.ResumeJobs))
     return pause.read({"name": dice.choice(("a", "b"))})
 

@@ -204,9 +204,9 @@ OLD_TABLES = (
     f'DROP TABLE {NAME}.stats; CREATE TABLE {NAME}.stats (minute text COLLATE "C" NOT NULL PRIMARY KEY,'
     " created bigint NOT NULL, taken bigint NOT NULL, finished bigint NOT NULL, failed bigint NOT NULL,"
     " retried bigint NOT NULL, lost bigint NOT NULL, waits bigint NOT NULL, waitMs bigint NOT NULL);"
-    f" ALTER TABLE {NAME}.workers DROP COLUMN by;"
+    f" ALTER TABLE {NAME}.workers DROP COLUMN by; DROP TABLE {NAME}.paced;"
 )
-"""The counters before version 10, and the workers before 11."""
+"""The counters before version 10, the workers before 11, and no token buckets before 13."""
 
 
 def made_of() -> list[Any]:

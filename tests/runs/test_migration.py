@@ -131,7 +131,7 @@ async def test_version_2_equals_a_new_one_and_the_log_says_what_was_done(
     schema.apply(connection)
     connection.close()
     assert described(second) == described(new)
-    assert "from schema version 2 to 12: 20 jobs were copied" in caplog.text
+    assert "from schema version 2 to 13: 20 jobs were copied" in caplog.text
     assert "about 9 of them moved from the column options to the column memory" in caplog.text
 
 
@@ -215,7 +215,7 @@ async def test_version_3_equals_a_new_one_with_checksums_and_a_view(
     assert (await site.take("plain", None))["data"] == {"n": 1, "text": "größer"}
     (found,) = await site.select("SELECT id, verb, deployment_id FROM cron_jobs WHERE verb = 'ping'")
     assert found == {"id": 4, "verb": "ping", "deployment_id": "app"}
-    assert "from schema version 3 to 12" in caplog.text
+    assert "from schema version 3 to 13" in caplog.text
     assert await site.create("next") == 5
     await site.server.stop()
     new = tmp_path / "new.db"
@@ -344,3 +344,29 @@ async def test_version_8_equals_a_new_one_and_its_jobs_go_on(tmp_path: Path, ope
     with closing(sqlite3.connect(new, isolation_level=None)) as connection:
         schema.apply(connection)
     assert described(eighth) == described(new)
+
+
+# --- version 12 -----------------------------------------------------------------------------------------
+
+PACED_12 = """
+DROP TABLE paced;
+INSERT INTO meta (key, value) VALUES ('paced api/*', '1795923030.500000'),
+    ('limits', '[["api/*", 0, 0, 0, "", "2026-11-21 03:00:00", "3/1m", 0]]');
+"""
+"""What makes a new database one of version 12, which kept the starts of a limit in ``meta``."""
+
+
+async def test_version_12_equals_a_new_one_and_keeps_the_starts_of_limits(
+    tmp_path: Path, open_site: Open
+) -> None:
+    twelfth = database(tmp_path / "twelfth.db", 12, schema.schema_text(), PACED_12)
+    site = await open_site(database=str(twelfth))
+    assert await site.select("SELECT key, pattern, until FROM paced") == [
+        {"key": "", "pattern": "api/*", "until": 1_795_923_030_500_000}
+    ]
+    assert await site.select("SELECT key FROM meta WHERE key LIKE 'paced%'") == []
+    await site.server.stop()
+    new = tmp_path / "new.db"
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        schema.apply(connection)
+    assert described(twelfth) == described(new)

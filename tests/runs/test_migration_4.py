@@ -55,7 +55,7 @@ async def test_a_file_equals_a_new_one_and_its_output_goes_on(
 ) -> None:
     caplog.set_level("INFO")
     site = await open_site(database=str(fourth))
-    assert "migrated from schema version 4 to 12: 1 jobs were copied." in caplog.text
+    assert "migrated from schema version 4 to 13: 1 jobs were copied." in caplog.text
     assert await read(site, 1) == [
         (n, "2026-11-21 03:29:30.000", "out", line) for n, line in enumerate(LINES, start=1)
     ]

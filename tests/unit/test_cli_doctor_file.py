@@ -80,11 +80,11 @@ def old_wording() -> str:
         (now,) = statement.findall(schema.schema_text())
         script = statement.sub(now, script, count=1)
     added = re.findall(
-        r"^CREATE (?:UNIQUE )?(?:INDEX|TABLE) (?:keysByJob|inbox|workflow)\w* .*?;$",
+        r"^CREATE (?:UNIQUE )?(?:INDEX|TABLE) (?:keysByJob|inbox|workflow|paced)\w* .*?;$",
         schema.schema_text(),
         re.MULTILINE | re.DOTALL,
     )
-    assert len(added) == 3 + 8
+    assert len(added) == 3 + 8 + 2
     return "\n".join((script, *added, ""))
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from math import ceil
 
-from bedrockjobs.base.clock import after_seconds, timestamp_ms
+from bedrockjobs.base.clock import after_seconds
 from bedrockjobs.base.config import RESULT_KEPT_S
 from bedrockjobs.base.errors import WrongState
 from bedrockjobs.base.glob import glob
@@ -15,7 +13,16 @@ from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.job import lifecycle
 from bedrockjobs.job.eligibility import placed
 from bedrockjobs.job.lifecycle import Fact
-from bedrockjobs.job.limits import AT_LIMIT, NEXT_START, Limit, after_clock_change, after_start, next_start
+from bedrockjobs.job.limits import (
+    AT_LIMIT,
+    NEXT_START,
+    Limit,
+    after_start,
+    microseconds_of,
+    most_paced,
+    next_start,
+    paced_key,
+)
 from bedrockjobs.job.rows import Job, PauseRow, parse_lane
 
 
@@ -95,9 +102,9 @@ def failed_children(context: Context, parent: Job) -> list[Job]:
 
 
 # Limits of runs and of starts: when one is reached, its pattern is paused until a run ends, or until the next
-# start. The runs are counted in the table before each take to which a limit applies; ``meta`` has one number
-# for the starts of each pattern. The pause only saves takes a search in vain; it expires by itself and is
-# renewed while the limit is reached.
+# start. The runs are counted in the table before each take to which a limit applies; the table ``paced`` has
+# one number for the starts of each pattern. The pause only saves takes a search in vain; it expires by itself
+# and is renewed while the limit is reached. The store applies limits per key, whose jobs takes skip.
 
 
 def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
@@ -109,7 +116,7 @@ def pause_at_limit(context: Context, job: Job, *, named: bool) -> bool:
     if parse_lane(job.lane).now:
         return False
     for limit in context.unit.records.limits():
-        limits = limit.starts or (named and limit.together)
+        limits = limit.starts_together or (named and limit.together)
         if limits and glob(job.name, limit.pattern) and _pause_if_full(context, limit, named=named):
             return True
     return False
@@ -121,22 +128,17 @@ def _pause_if_full(context: Context, limit: Limit, *, named: bool) -> bool:
         reason = f"{limit.running} {'run' if limit.running == 1 else 'runs'} in progress, the limit"
         # A run may end at the same time at another server, which then does not see the pause
         until = after_seconds(context.now_ms, 2.0)
-    elif limit.starts and (start := start_of(context, limit)) > context.moment.timestamp():
-        reason, until = f"{NEXT_START} {limit.starts}", stamp_of(start)
+    elif limit.starts_together and (start := start_of(context, limit)) > context.now_ms:
+        reason, until = f"{NEXT_START} {limit.starts}", start
     else:
         return False
     records.put_pause(PauseRow(limit.pattern, AT_LIMIT, reason, context.now, until))
     return True
 
 
-def start_of(context: Context, limit: Limit) -> float:
-    """Return the earliest time of the next start by the limit's rate, in Unix seconds."""
+def start_of(context: Context, limit: Limit) -> str:
+    """Return the earliest time of the next start by the rate of all keys together, as a timestamp."""
     return next_start(limit, context.unit.records.paced(limit.pattern))
-
-
-def stamp_of(seconds: float) -> str:
-    """Return the timestamp of a time in Unix seconds, rounded up to milliseconds."""
-    return timestamp_ms(datetime.fromtimestamp(ceil(seconds * 1000) / 1000, UTC))
 
 
 def note_start(context: Context, job: Job) -> None:
@@ -144,8 +146,11 @@ def note_start(context: Context, job: Job) -> None:
     records = context.unit.records
     for limit in records.limits():
         if limit.starts and glob(job.name, limit.pattern):
-            paced = after_start(limit, records.paced(limit.pattern), context.moment.timestamp())
-            records.set_paced(limit.pattern, paced)
+            key = paced_key(job) if limit.per_key else ""
+            if key or not limit.per_key:
+                paced = records.paced(limit.pattern, key)
+                now = microseconds_of(context.moment)
+                records.set_paced(limit.pattern, key, after_start(limit, paced, now))
 
 
 def recheck_after_clock_change(context: Context) -> None:
@@ -153,8 +158,9 @@ def recheck_after_clock_change(context: Context) -> None:
     records = context.unit.records
     for limit in records.limits():
         if limit.starts:
-            paced = after_clock_change(limit, records.paced(limit.pattern), context.moment.timestamp())
-            records.set_paced(limit.pattern, paced)
+            records.lower_paced(limit.pattern, most_paced(limit, microseconds_of(context.moment)))
+        if limit.starts_by_key:
+            context.unit.slots_changed()
     for pause in context.unit.records.pauses():
         if pause.by == AT_LIMIT:
             recheck_limit(context, pause)

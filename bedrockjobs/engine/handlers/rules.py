@@ -38,7 +38,7 @@ from bedrockjobs.engine.handlers.context import Answer, Context, handles
 from bedrockjobs.engine.handlers.sync import Problems, synced
 from bedrockjobs.engine.rate_limits import RateLimit
 from bedrockjobs.job.delivery import ERROR_CHARS_KEPT, author_for, delivery_of, source_of, with_delivery
-from bedrockjobs.job.limits import AT_LIMIT, Limit, Retention, per_key
+from bedrockjobs.job.limits import AT_LIMIT, Limit, Retention, ahead_of, per_key
 from bedrockjobs.job.rows import RuleRow
 from bedrockjobs.store.base import AccessPlan
 
@@ -303,8 +303,8 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
         )
     if command.burst and not command.starts:
         raise BadArguments("Malformed burst", "burst: expected only together with starts")
-    if command.per_key and not command.running:
-        raise BadArguments("Malformed perKey", "perKey: expected only together with running")
+    if command.per_key and not (command.running or command.starts):
+        raise BadArguments("Malformed perKey", "perKey: expected only together with running or starts")
     records = context.unit.records
     limit = Limit(
         command.name,
@@ -317,14 +317,19 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
         command.burst,
         anchored_regex([command.name]) if command.per_key else "",
     )
+    if limit.starts_by_key:
+        limit = limit._replace(ahead_us=ahead_of(limit))
     former = per_key(records.limits())
+    if limit.per_key != any(command.name == pattern for pattern, *_ in former) or not limit.starts:
+        records.delete_paced(command.name)
     records.set_limits(_with(records.limits(), limit))
     _recheck(context, command.name, former)
+    each = " with each key" if command.per_key else ""
     numbers = {
         "queued": command.queued,
         "a second": command.per_second,
-        "at once with each key" if command.per_key else "at once": command.running,
-        "starts": command.starts,
+        f"at once{each}": command.running,
+        f"starts{each}": command.starts,
     }
     text = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
     context.note("limit set", name=command.name, by=command.by, detail=text)
@@ -337,14 +342,14 @@ def remove_limit(context: Context, command: RemoveLimit) -> Answer:
     records = context.unit.records
     former = per_key(records.limits())
     records.set_limits(_without(records.limits(), command.name))
-    records.set_paced(command.name, None)
+    records.delete_paced(command.name)
     context.gates.remove(command.name)
     _recheck(context, command.name, former)
     context.note("limit removed", name=command.name, by=command.by)
     return Answer()
 
 
-def _recheck(context: Context, pattern: str, former: list[tuple[str, int]]) -> None:
+def _recheck(context: Context, pattern: str, former: list[tuple[str, int, str, int]]) -> None:
     """Check the limits of a pattern again after a change; ``former`` are the limits per key before it."""
     if per_key(context.unit.records.limits()) != former:
         context.unit.slots_changed()
@@ -363,7 +368,7 @@ def list_limits(context: Context, _: ListLimits) -> Answer:
 def _shown(context: Context, gate: RateLimit) -> dict[str, str | int]:
     limit = gate.limit
     runs = context.unit.records.running(limit.pattern) if limit.running else 0
-    start = families.start_of(context, limit) if limit.starts else 0.0
+    start = families.start_of(context, limit) if limit.starts_together else ""
     return {
         "name": limit.pattern,
         "queued": limit.queued,
@@ -372,7 +377,7 @@ def _shown(context: Context, gate: RateLimit) -> dict[str, str | int]:
         "perKey": limit.per_key,
         "starts": limit.starts,
         "burst": limit.burst,
-        "nextStart": families.stamp_of(start) if start > context.moment.timestamp() else "",
+        "nextStart": start if start > context.now_ms else "",
         "runs": runs,
         "refused": gate.refused,
         "lastRefused": gate.last_refused,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Literal
 
@@ -44,15 +45,20 @@ class AdvisoryKeys:
 # whichever server runs it.
 #
 # Two units could each see that a lock is free and take a job. So a unit acquires an advisory lock until its
-# commit, and then looks for jobs that hold the lock. If the unit cannot acquire the advisory lock, it skips
-# the job.
+# commit, and then looks for jobs that hold the lock, and for the starts of a concurrency key. If the unit
+# cannot acquire the advisory lock, it skips the job.
 
 
 class JobLocks:
     """The locks of jobs, as one unit sees them."""
 
-    def __init__(self, transaction: Transaction, rows: UnitRows, keys: AdvisoryKeys) -> None:
-        """Read with ``transaction``; ``rows`` are the jobs as the unit has changed them."""
+    def __init__(
+        self, transaction: Transaction, rows: UnitRows, keys: AdvisoryKeys, paced: Callable[[str, str], int]
+    ) -> None:
+        """Read with ``transaction``; ``rows`` are the jobs as the unit has changed them.
+
+        ``paced`` reads what ``Records.paced`` returns.
+        """
         self._transaction = transaction
         self._rows = rows
         self._keys = keys
@@ -63,10 +69,20 @@ class JobLocks:
         """By lock, the jobs that may hold it; for jobs changed in this unit, ``_holds`` verifies that."""
         self._slots: dict[str, int] = {}
         """By lock, how many jobs may run with it: the highest number that this unit has seen."""
+        self._read_paced = paced
+        self._paced: dict[str, dict[str, int]] = {}
+        """By concurrency key and pattern, the starts so far: no other unit changes them."""
 
     def forget(self) -> None:
         """Drop the state of the unit, but keep the history of locks."""
-        self._ours, self._holders, self._slots = {}, {}, {}
+        self._ours, self._holders, self._slots, self._paced = {}, {}, {}, {}
+
+    def paced(self, pattern: str, key: str) -> int:
+        """Return what ``Records.paced`` does for a key whose lock the unit has acquired."""
+        known = self._paced.setdefault(key, {})
+        if pattern not in known:
+            known[pattern] = self._read_paced(pattern, key)
+        return known[pattern]
 
     def is_free(self, lock: str, slots: int) -> bool:
         """Return whether a job with this lock may be taken, if up to ``slots`` jobs may run with the lock."""
@@ -92,6 +108,7 @@ class JobLocks:
         if after is not None and acquired:
             self._holders.setdefault(acquired, set()).add(after.job_id)
             self._history.hold(acquired, after.last_run)
+            self._paced.pop(acquired, None)
         if before is not None and released and released != acquired:
             self._history.hold(released, before.last_run)  # another server may have started it
             self._history.release(released, moment)

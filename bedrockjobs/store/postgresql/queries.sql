@@ -472,9 +472,10 @@ WITH RECURSIVE {every_lane}
 SELECT asked.name FROM unnest($2::text[]) AS asked (name) WHERE (
     SELECT true FROM lanes WHERE (SELECT true FROM jobs WHERE found = lanes.lane AND name = asked.name AND {queued} LIMIT 1)
     AND (SELECT true FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
-        SELECT lock FROM jobs WHERE {of_class} AND nextRun <= $1 ORDER BY nextRun, jobID LIMIT $3::bigint
-    ) AS job WHERE lock = '' OR (SELECT true FROM jobs AS holder
-        WHERE holder.lock = job.lock AND holder.lock <> '' AND holder.state = 'RUNNING' LIMIT 1) IS NULL LIMIT 1)
+        SELECT lock, {waits} AS waits FROM jobs WHERE {of_class} AND nextRun <= $1
+        ORDER BY nextRun, jobID LIMIT $3::bigint
+    ) AS job WHERE lock = '' OR (NOT waits AND (SELECT true FROM jobs AS holder
+        WHERE holder.lock = job.lock AND holder.lock <> '' AND holder.state = 'RUNNING' LIMIT 1) IS NULL) LIMIT 1)
     AND (lanes.lane LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE asked.name ~ pauses.regex)) LIMIT 1
 );
 

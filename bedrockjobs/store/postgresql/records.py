@@ -384,9 +384,10 @@ class PostgreSQLRecords(Records):
         return int(count)
 
     @override
-    def paced(self, pattern: str) -> float:
-        self._transaction.run_statements((SQL["lock_each"], ([self._limits_key],)))
-        return super().paced(pattern)
+    def paced(self, pattern: str, key: str = "") -> int:
+        if not key:  # takes lock each key on their own, see ``JobLocks``
+            self._transaction.run_statements((SQL["lock_each"], ([self._limits_key],)))
+        return super().paced(pattern, key)
 
     @override
     def count_queued(self, pattern: str, most: int) -> int:

@@ -235,6 +235,16 @@ CREATE TABLE pauses (
     regex   text COLLATE "C" NOT NULL DEFAULT 'x^'  -- the pattern as a regular expression; default: no match
 );
 
+-- Token buckets of the limits of starts that are not full; until is in microseconds since 1970.
+CREATE TABLE paced (
+    key     text   COLLATE "C" NOT NULL,
+    pattern text   COLLATE "C" NOT NULL,
+    until   bigint NOT NULL,
+    PRIMARY KEY (key, pattern)
+);
+
+CREATE INDEX pacedByUntil ON paced (pattern, until);
+
 CREATE TABLE drains (
     worker text COLLATE "C" NOT NULL PRIMARY KEY,
     by     text COLLATE "C" NOT NULL DEFAULT '',
@@ -383,6 +393,6 @@ CREATE TABLE workers (
     by        text    COLLATE "C"
 ) WITH (fillfactor = 50);
 
-INSERT INTO control (epoch, version) VALUES (1, 12);
-INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '10'),
+INSERT INTO control (epoch, version) VALUES (1, 13);
+INSERT INTO meta (key, value) VALUES ('crashPatterns', '[]'), ('schemaVersion', '13'),
     ('lockSalt', gen_random_uuid()::text);

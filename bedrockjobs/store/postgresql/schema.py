@@ -25,7 +25,7 @@ from bedrockjobs.store.transfer import MOVED_TO, moved_refusal
 
 log = logging.getLogger(__name__)
 
-VERSION = 12
+VERSION = 13
 """The version of ``schema.postgresql.sql`` and of this server; the same as on SQLite."""
 
 
@@ -58,11 +58,12 @@ STEPS: tuple[Step, ...] = (
     Step(10, 10, _read("step_10.sql")),
     Step(11, 10, _read("step_11.sql")),
     Step(12, 10, _read("step_12.sql")),
+    Step(13, 13, _read("step_13.sql")),
 )
 """All steps since version 4, the first version for PostgreSQL. Some steps exclude older servers: version 5
 added tokens, which older servers would not check; version 6 changed the advisory lock keys; version 9 added
 workflows, whose next jobs older servers would not start; version 10 counts by name, in a table that older
-servers could not write."""
+servers could not write; version 13 limits starts by key, in a table that older servers would not read."""
 
 SERVER_VERSION_MIN = 140000
 """PostgreSQL 14: the oldest tested version with generated columns, pipelines and security fixes."""

@@ -26,27 +26,41 @@ _LANES = (
 )
 """Selects the lanes of a list that have queued jobs: of the lanes that a worker may read, few are in use."""
 
+_LIMIT = {name: place for place, name in enumerate(Limit._fields)}
+_LIMITS = "json_array_elements((SELECT value::json FROM meta WHERE key = 'limits')) AS each"
+
 _KEY_LIMIT = (
-    f"(SELECT min((each->>{Limit._fields.index('running')})::bigint) FROM json_array_elements("  # noqa: S608
-    "(SELECT value::json FROM meta WHERE key = 'limits')) AS each"
-    f" WHERE jobs.name ~ (each->>{Limit._fields.index('each_key')}))"
+    f"(SELECT min(nullif((each->>{_LIMIT['running']})::bigint, 0)) FROM {_LIMITS}"  # noqa: S608
+    f" WHERE jobs.name ~ (each->>{_LIMIT['each_key']}))"
 )
 """How many jobs with one concurrency key may run at a time, by the limits that match the name of a row."""
 
+_HAS_KEY = 'jobs.options ~ \'"concurrencyKey": *"\''
+
 _SLOTS = (
     "coalesce(least(substring(jobs.options FROM '\"concurrencyLimit\": *([1-9][0-9]{0,4})')::bigint,"
-    f' CASE WHEN jobs.options ~ \'"concurrencyKey": *"\' THEN {_KEY_LIMIT} END), 1)'
+    f" CASE WHEN {_HAS_KEY} THEN {_KEY_LIMIT} END), 1)"
 )
 """How many jobs with the lock of a row may run at a time. The options are searched as text: a quote inside of
 a JSON string would have a backslash and does not match."""
 
+_WAITS = (
+    "EXISTS (SELECT 1 FROM paced CROSS JOIN LATERAL ("  # noqa: S608
+    f"SELECT each FROM {_LIMITS} WHERE each->>{_LIMIT['pattern']} = paced.pattern"
+    f" AND jobs.name ~ (each->>{_LIMIT['each_key']}) AND paced.until > (each->>{_LIMIT['ahead_us']})::bigint"
+    " + (SELECT (extract(epoch FROM ($1::text || '+00')::timestamptz) * 1000000)::bigint)) AS limits"
+    f" WHERE paced.key = jobs.lock AND paced.key <> '' AND jobs.found NOT LIKE 'now%' AND {_HAS_KEY})"
+)
+"""True if the key of a row has to wait for its next start after $1; see ``limits.start_by_key``. It is one
+lookup per row, which finds nothing if no start of the key was limited."""
+
 _FREE = (
     "{row}.lock <> ALL ($7::text[]) AND (SELECT true FROM jobs AS holder"
     " WHERE holder.lock = {row}.lock AND holder.lock <> '' AND holder.state = 'RUNNING'"
-    " OFFSET {slots} - 1 LIMIT 1) IS NULL"
+    " OFFSET {slots} - 1 LIMIT 1) IS NULL AND NOT {waits}"
 )
-"""True if the lock of a row has a free slot. It is one lookup per row, as a join might read all held
-locks."""
+"""True if the lock of a row has a free slot, and its key need not wait. It is one lookup per row, as a join
+might read all held locks."""
 
 _FLOORS = ", ".join(f"floor{priority}" for priority in PRIORITIES)
 
@@ -124,12 +138,12 @@ MARKS = {
         " WHERE {of_class} AND nextRun = stop.nextRun AND jobID <= stop.jobID AND {free_job}"
         " ORDER BY nextRun, jobID LIMIT asked.wanted - (SELECT count(*) FROM sooner)"
         " FOR UPDATE SKIP LOCKED) AS job),"
-        " heads AS ((SELECT lock, nextRun, jobID, {slots} AS slots, 1 AS number FROM jobs"
+        " heads AS ((SELECT lock, nextRun, jobID, {slots} AS slots, {waits} AS waits, 1 AS number FROM jobs"
         " WHERE {of_class} AND lock > ''"
         " AND stop.jobID IS NOT NULL AND (SELECT count(*) FROM near) < asked.wanted"
         " ORDER BY lock, nextRun, jobID LIMIT 1) UNION ALL SELECT next.* FROM heads CROSS JOIN LATERAL ("
-        "SELECT lock, nextRun, jobID, {slots}, heads.number + 1 FROM jobs WHERE {of_class} AND lock > ''"
-        " AND lock > heads.lock AND heads.number <= $9::bigint"
+        "SELECT lock, nextRun, jobID, {slots}, {waits}, heads.number + 1 FROM jobs WHERE {of_class}"
+        " AND lock > '' AND lock > heads.lock AND heads.number <= $9::bigint"
         " ORDER BY lock, nextRun, jobID LIMIT 1) AS next)"
         " SELECT * FROM near"
         " UNION ALL SELECT * FROM (SELECT {row} FROM jobs WHERE jobID = ANY (ARRAY("
@@ -144,7 +158,9 @@ MARKS = {
     "of_asked": "found = lanes.lane AND name = asked.name AND priority = asked.priority AND {queued}",
     "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
     "free_job": "jobID <> ALL ($6::bigint[]) AND {free:jobs}",
-    "free:heads": _FREE.replace("{row}", "heads").replace("{slots}", "heads.slots"),
+    "free:heads": (
+        _FREE.replace("{row}", "heads").replace("{slots}", "heads.slots").replace("{waits}", "heads.waits")
+    ),
     "floors": "SELECT " + ", ".join(f"${n}::text AS floor{p}" for n, p in enumerate(PRIORITIES, 8)),
     "floors:$2": _arrays(2),
     "floors:$5": _arrays(5),
@@ -178,8 +194,9 @@ MARKS = {
         " AND (found LIKE 'now%' OR NOT EXISTS (SELECT 1 FROM pauses WHERE jobs.name ~ pauses.regex))"
         " AND (lock = '' OR ({free:jobs}))"
     ),
-    "free:jobs": _FREE.replace("{row}", "jobs").replace("{slots}", _SLOTS),
+    "free:jobs": (_FREE.replace("{row}", "jobs").replace("{slots}", _SLOTS).replace("{waits}", _WAITS)),
     "slots": _SLOTS,
+    "waits": _WAITS,
     "lanes:$1": _LANES.replace("{lanes}", "1"),
     "lanes:$2": _LANES.replace("{lanes}", "2"),
 }
@@ -213,6 +230,7 @@ QUERIES = statements.read_statements(Path(__file__).with_name("queries.sql"), _f
 for _way in ("by_name", "with_lock", "in_order"):
     QUERIES[f"see_{_way}"] = QUERIES[f"take_{_way}"].replace(" FOR UPDATE SKIP LOCKED", "")
 RECORDS = {name: numbered(text) for name, text in statements.RECORDS.items()}
+RECORDS["trim_paced"] = RECORDS["trim_paced"].replace("LIMIT $3", "LIMIT $3 FOR UPDATE SKIP LOCKED")
 EVENTS = frozenset({RECORDS["add_event"]})
 """Statements that are sent last in a unit, since the numbers of events must follow the order of commits."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import nsmallest
 from itertools import count
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bedrockjobs.base.clock import Clock, ManualClock, after_seconds, timestamp_ms
 from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_MAX, TAKEN_AT_ONCE
 from bedrockjobs.base.glob import anchored_regex
-from bedrockjobs.job.limits import Limit, slots_of
+from bedrockjobs.job.limits import Limit, slots_of, start_by_key
 from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Job, Lane, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names, TakeRequest
 from bedrockjobs.store.base import StillSearching
@@ -524,6 +524,7 @@ class Takes:
         own_jobs: Callable[[], Collection[str]],
         pauses: Callable[[], Sequence[PauseRow]],
         limits: Callable[[], Sequence[Limit]],
+        next_by_key: Callable[[Limit, str], str | None],
     ) -> None:
         """Read with ``transaction`` and ``rows``, starting at the cached bounds ``remembered``."""
         self._transaction = transaction
@@ -531,6 +532,7 @@ class Takes:
         self._own_jobs = own_jobs
         self._pauses = pauses
         self._limits = limits
+        self._next_by_key = next_by_key
         self._rows = rows
         self._locks = locks
         self._is_paused = is_paused
@@ -619,7 +621,8 @@ class Takes:
         sort, names = self._sort_of(request), request.names
         limit = max(request.limit, TAKEN_AT_ONCE)
         while True:
-            best = self._rows.candidates.first(request, now, self._rows.now.get, self._is_open)
+            is_open = partial(self._is_open, now)
+            best = self._rows.candidates.first(request, now, self._rows.now.get, is_open)
             asked = self._asked.get((sort, names, now))
             if asked is not None:
                 unknown = asked.limit_per_name(self._names_to_ask(asked, sort, now, best))
@@ -697,12 +700,17 @@ class Takes:
         names = nsmallest(count, asked.names, key=lambda name: self._end(sort, name, now))
         return [name for name in names if self._end(sort, name, now) != EVERYTHING]
 
-    def _is_open(self, job: Job) -> bool:
-        """Return whether a job is not paused and its lock is free."""
+    def _is_open(self, now: str, job: Job) -> bool:
+        """Return whether a job is not paused, its lock is free, and its key may start a job now."""
         lane = parse_lane(job.lane)
         if not lane.now and self._is_paused(job.name):
             return False
-        return not lane.lock or self._locks.is_free(lane.lock, slots_of(job, self._limits()))
+        if not lane.lock:
+            return True
+        limits = self._limits()
+        if not self._locks.is_free(lane.lock, slots_of(job, limits)):
+            return False
+        return start_by_key(job, limits, self._locks.paced) <= now
 
     def skipped_locked(self, request: TakeRequest, now: str) -> bool:
         """Return whether another unit has locked a due job: a read without locks finds it still queued."""
@@ -729,7 +737,12 @@ class Takes:
         ((rows,),) = self._transaction.run_statements(
             (SQL[statement], (now, lanes, exact) if exact else (now, lanes))
         )
-        return rows[0]  # type: ignore[no-any-return]
+        by_key = (
+            self._next_by_key(limit, now)
+            for limit in self._limits()
+            if limit.starts_by_key and request.names.may_match(limit.pattern)
+        )
+        return min((timestamp for timestamp in (*rows, *by_key) if timestamp is not None), default=None)
 
     def due_names(self, names: Sequence[str], now: str, lately: str) -> list[str]:
         """Return which of ``names`` have a due job, and all names with a job due since ``lately``."""

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar, cast
 from bedrockjobs.base.background import in_slices
 from bedrockjobs.base.clock import SECONDS, Clock, timestamp_ms
 from bedrockjobs.base.config import SLICE
+from bedrockjobs.job.limits import start_by_key
 from bedrockjobs.job.rows import EVERY_LANE, DamagedJob, Job, job_from, workers_of
 from bedrockjobs.job.take_request import Names
 from bedrockjobs.store.base import (
@@ -310,7 +311,7 @@ class PostgreSQLUnit:
         self._transaction = transaction.Transaction(session, self._differences)
         self.records = PostgreSQLRecords(self._transaction, keys)
         """The tables other than ``jobs``."""
-        self._locks = JobLocks(self._transaction, self._rows, keys)
+        self._locks = JobLocks(self._transaction, self._rows, keys, self.records.paced)
         self.remembered = CachedBounds(
             clock.monotonic, lambda: self.records.known_pauses, self.records.pause_of, whole=serial
         )
@@ -324,6 +325,7 @@ class PostgreSQLUnit:
             self.workers_with_own_jobs,
             self.records.pauses,
             self.records.limits,
+            self.records.next_by_key,
         )
         all_hosts = AllHosts(self._transaction, self._lock_rows, self._is_paused)
         self.due_on_all_hosts, self.next_on_all_hosts = all_hosts.due, all_hosts.next
@@ -686,7 +688,11 @@ class PostgreSQLUnit:
         self.news.wakes_all = self.news.wakes_all or wake
 
     slots_changed = pauses_changed
-    """Handle a change of how many jobs with a concurrency key may run."""
+    """Handle a change of the limits per concurrency key."""
+
+    def start_by_key(self, job: Job) -> str:
+        """Return when a job may start by the limits of starts per key; empty if none applies."""
+        return start_by_key(job, self.records.limits(), self.records.paced)
 
     def search(self, wanted: Collection[Names]) -> Sequence[Names]:
         """Continue a scan for postponed takes; see ``store.base.Unit``."""
