@@ -246,7 +246,8 @@ def list_jobs(session: Session, /, limit: int, after: str | None, **choices: Any
     choice = Choice(**choices)
     parameters = {"name": choice.name, "state": choice.state, "after": after}
     jobs = paged(session, ListJobs, parameters, limit, fits=fitting(session, choice))
-    none = "No jobs." if choice != Choice() else "No jobs: `bedrockjobs job create NAME` makes one."
+    made = ": `bedrockjobs job create NAME` makes one" if choice == Choice() else ""
+    none = f"No jobs{made}; `bedrockjobs run list` shows those that have ended."
     columns = (*LIST_COLUMNS, "uniqueKey") if any("uniqueKey" in each for each in jobs) else LIST_COLUMNS
     write_many(jobs, session.form, columns, none=none)
 
@@ -425,10 +426,11 @@ act(
 @choosing
 @server_options
 def retry(session: Session, /, job_id: str | None, run: str | None, **options: Any) -> None:
-    """Queue a running job again, or with --revive a FAILED one.
+    """Queue a FAILED or running job again.
 
-    Many at once: `job retry --name 'mail/*' --since yesterday` queues the FAILED ones among them again, which
-    needs no --revive; it shows the matching jobs and asks for confirmation.
+    Many at once: `job retry --name 'mail/*' --since yesterday` queues the FAILED ones among them again; it
+    shows the matching jobs and asks for confirmation. A FAILED job needs --revive only where a worker reports
+    on its run: with --run, --returned, --snoozed or --unfit.
     """
     choice = choice_of(options, job_id)
     changes = typed_values(session, RetryJob) | {"runID": None}
@@ -446,11 +448,15 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
         return
     job_id = job_id_of(session, job_id or "")
     try:
-        _write_outcome(session, job_id, queue(job_id))
+        outcome = queue(job_id)
     except CommandRefused as refusal:
-        if not (isinstance(refusal.error, WrongState) and f"is {RETRIED_STATE}" in str(refusal.error)):
+        of_a_run = run or changes["returned"] or changes["snoozed"] or changes["unfit"] is not None
+        failed = isinstance(refusal.error, WrongState) and f"is {RETRIED_STATE}" in str(refusal.error)
+        if of_a_run or not failed:
             raise
-        raise CommandRefused(refusal.error, "--revive queues it again") from None
+        changes["revive"] = True  # only now, as a token of a worker may not ask for it
+        outcome = queue(job_id)
+    _write_outcome(session, job_id, outcome)
 
 
 act(

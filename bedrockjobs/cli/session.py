@@ -66,7 +66,7 @@ IN_COMMANDS = {
     "see ListWorkers": "`bedrockjobs worker list` shows them",
     "see ListTokens": "`bedrockjobs token list` shows them",
     "see RotateToken": "`bedrockjobs token rotate` renews its secret",
-    "RetryJob with revive": "`bedrockjobs job retry --revive`",
+    "RetryJob with revive": "`bedrockjobs job retry`",
 }
 """Phrases in messages of the server, each with the CLI command that people should use instead."""
 

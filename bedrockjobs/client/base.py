@@ -7,6 +7,7 @@ to sleep. The blocking and the asynchronous client only perform the steps.
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import threading
@@ -409,8 +410,19 @@ def _warn(reply: ExplainReply) -> None:
     for waits in reply.waits_for:
         if waits.reason in ("no worker", "own command"):
             words = f"job {reply.job_id} ({reply.name}) is waited for, but no live worker takes it"
-            warnings.warn(f"{words}: {waits.detail}", NoWorkerTakes, stacklevel=2)
+            warnings.warn(f"{words}: {waits.detail}", NoWorkerTakes, stacklevel=_callers_level())
             return
+
+
+OWN_PACKAGES = ("bedrockjobs", "bedrock_worker")
+
+
+def _callers_level() -> int:
+    """Return the ``stacklevel`` for a warning of the calling function that shows the user's own line."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in OWN_PACKAGES:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _unless_gone(reply: StepOutcome) -> JobReply | None:

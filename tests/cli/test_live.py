@@ -53,7 +53,7 @@ def test_retry_fail_and_revive(bedrockjobs: Program) -> None:
     bedrockjobs("job", "get", "retry")
     assert bedrockjobs("job", "fail", job_id, "--error", "no luck").returncode == 0
     assert shown(bedrockjobs, job_id)["state"] == "FAILED"
-    assert bedrockjobs("job", "retry", job_id, "--revive").returncode == 0
+    assert bedrockjobs("job", "retry", job_id).returncode == 0
     assert shown(bedrockjobs, job_id)["state"] == "QUEUED"
 
 

@@ -129,8 +129,11 @@ def test_what_is_asked_while_time_passes(recwarn: pytest.WarningsRecorder) -> No
     assert asking.send((RunsReply(runs=[]), WARN_AFTER_S)) == ExplainJob(job_id=5)
     reasons = [WaitsReply(reason="no worker", detail="no worker is alive")]
     reply = ExplainReply(job_id=5, state="QUEUED", name="a", waits_for=reasons)
-    with pytest.warns(NoWorkerTakes, match=r"job 5 \(a\) is waited for, but .*: no worker is alive"):
+    with pytest.warns(
+        NoWorkerTakes, match=r"job 5 \(a\) is waited for, but .*: no worker is alive"
+    ) as warned:
         asking.send((reply, WARN_AFTER_S))
+    assert warned[0].filename == __file__, "the line that waits, not one of the client"
     asking.send((0.0, 6.0))
     asking.send((queued, 6.0))
     assert pauses[0] < pauses[-1] <= POLL_S_MAX

@@ -358,14 +358,18 @@ def test_cancel_says_that_there_was_nothing_to_cancel(fake: FakeServer) -> None:
     assert fake.wired == [("CancelJob", {"jobID": 7, "any": True})] * 2
 
 
-def test_a_failed_job_is_retried_by_revive_and_the_refusal_says_so(fake: FakeServer) -> None:
+def test_a_failed_job_is_queued_again_unless_a_worker_asks(fake: FakeServer) -> None:
     words = "Can only retry/finish RUNNING and RUNQUEUED jobs"
-    fake.will(
-        "RetryJob", WrongState(words, "jobID: the job is FAILED"), WrongState(words, "the job is QUEUED")
-    )
-    result = run("job", "retry", "7")
-    assert (result.exit_code, result.stderr.strip().endswith("; --revive queues it again")) == (4, True)
-    assert "--revive" not in run("job", "retry", "7").stderr
+    failed = WrongState(words, "jobID: the job is FAILED")
+    fake.will("RetryJob", failed, {}, WrongState(words, "the job is QUEUED"), failed, failed)
+    assert run("job", "retry", "7", "--delay", "5m").exit_code == 0
+    again = {"jobID": 7, "delay": 300}
+    assert fake.wired == [("RetryJob", again), ("RetryJob", {**again, "revive": True})]
+    assert "the job is QUEUED" in run("job", "retry", "7").stderr
+    for of_a_run in (["--returned"], ["--run", "9"]):
+        result = run("job", "retry", "7", *of_a_run)
+        assert (result.exit_code, "the job is FAILED" in result.stderr) == (4, True)
+    assert len(fake.wired) == 5, "a report on a run that is over revives nothing"
 
 
 def test_what_the_server_advises_is_said_in_commands_of_this_program(fake: FakeServer) -> None:
@@ -376,7 +380,7 @@ def test_what_the_server_advises_is_said_in_commands_of_this_program(fake: FakeS
     failed = {"reason": "state", "detail": "it has failed; RetryJob with revive queues it again"}
     fake.will("ExplainJob", {"jobID": 7, "name": "a", "state": "FAILED", "waitsFor": [failed]})
     shown = run("job", "explain", "7").stdout
-    assert "it has failed; `bedrockjobs job retry --revive` queues it again" in shown
+    assert "it has failed; `bedrockjobs job retry` queues it again" in shown
 
 
 def test_cancel_deletes_where_it_is_told_to(fake: FakeServer) -> None:

@@ -101,11 +101,14 @@ def test_rules_say_what_was_done(fake: FakeServer) -> None:
     assert run("notify", "remove", "n").stdout == "Removed rule n.\n"
 
 
+ENDED = "`bedrockjobs run list` shows those that have ended"
+
+
 def test_an_empty_list_names_the_first_command(fake: FakeServer) -> None:
     """But not after a search."""
     fake.will("ListJobs", {"jobs": []}, {"jobs": []})
-    assert run("job", "list").stderr == "No jobs: `bedrockjobs job create NAME` makes one.\n"
-    assert run("job", "list", "--name", "a").stderr == "No jobs.\n"
+    assert run("job", "list").stderr == f"No jobs: `bedrockjobs job create NAME` makes one; {ENDED}.\n"
+    assert run("job", "list", "--name", "a").stderr == f"No jobs; {ENDED}.\n"
 
 
 def groups(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +300,7 @@ def _begin_call(
 ) -> tuple[Any, Callable[[Any], Any]]:
     """Call a function; return its value, and a function that makes the job's new data of it."""
     if job is None or declared.expression is not None:
-        return function(), _unchanged
+        return function(), partial(_data_after_tick, declared)
     arguments = _arguments(declared.function)
     if arguments.takes_job:
         return function(job), _unchanged
@@ -309,6 +309,13 @@ def _begin_call(
 
 def _unchanged(value: Any) -> Any:
     return value
+
+
+def _data_after_tick(declared: Declared, returned: Any) -> dict[str, Any] | None:
+    """Return a schedule's new data: the dict that its function returned, or its data with another result."""
+    if returned is None or isinstance(returned, dict):
+        return returned
+    return {**current_run().job.data, RESULT: _arguments(declared.function).result_to_json(returned)}
 
 
 def _call_with_data(
