@@ -10,11 +10,13 @@ import asyncio
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
+from shlex import quote
 from typing import NamedTuple
 
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import moment_of, span
 from bedrockjobs.base.errors import NotFound
+from bedrockjobs.base.glob import literal
 from bedrockjobs.base.principal import Scope
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.commands import ExplainJob
@@ -533,6 +535,10 @@ def _no_tick(repeat: str) -> str:
     return f"{why}; it runs only after TriggerJob, or UpdateJob with nextRun"
 
 
+_ALLOWS = {"cmd": "--allow-shell", "argv": "--allow-cmd", "url": "--allow-url"}
+"""The option of a worker with which it accepts each of ``OWN_COMMANDS`` as a job's own command."""
+
+
 def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
     """Return why no worker takes a job of this name and requirement."""
     if takers.any_eligible(name, need):
@@ -543,7 +549,10 @@ def _workers(name: str, need: Requirements, takers: EligibleWorkers) -> Reasons:
         wrong, right = asking
         reasons.append(("name", f"a GetJob for {name} asks for {wrong}; ask for {right}"))
     if need.own and not asked_for:
-        reasons.append(("own command", f"no worker that asks for it accepts jobs with {need.own}"))
+        names = quote(literal(name))
+        started = f"bedrock-worker --name {names} {_ALLOWS[need.own]} {names}"
+        words = f"no worker that asks for it accepts jobs with {need.own}; `{started}` starts one"
+        reasons.append(("own command", words))
     return [*reasons, ("own command" if asked_for else "no worker", takers.why_none_eligible(name, need))]
 
 

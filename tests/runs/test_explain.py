@@ -164,12 +164,21 @@ async def test_a_lock_says_which_job_holds_it(site: Site) -> None:
     assert await why(site, 2) == []
 
 
-@pytest.mark.parametrize("own", [{"cmd": "ls"}, {"argv": ["ls"]}, {"url": "http://localhost/"}])
-async def test_an_own_command_that_nobody_accepts(own: dict[str, Any], site: Site) -> None:
+@pytest.mark.parametrize(
+    ("own", "option"),
+    [
+        ({"cmd": "ls"}, "--allow-shell"),
+        ({"argv": ["ls"]}, "--allow-cmd"),
+        ({"url": "http://localhost/"}, "--allow-url"),
+    ],
+)
+async def test_an_own_command_that_nobody_accepts(own: dict[str, Any], option: str, site: Site) -> None:
     (kind,) = own
+    await site.create("a", **own)
+    told = await detail(site, 1, "own command")
+    assert told.endswith(f" accepts jobs with {kind}; `bedrock-worker --name a {option} a` starts one")
     await site.beat(names=["*"])
     await site.asking("b", "w1", accepts="cmd" if kind == "url" else "url")
-    await site.create("a", **own)
     assert await why(site, 1) == ["own command"]
     assert kind in await detail(site, 1, "own command")
     await site.ok("PauseJobs", name="a")

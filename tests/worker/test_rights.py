@@ -68,7 +68,7 @@ def test_root_is_refused_unless_it_is_meant(monkeypatch):
     monkeypatch.delenv("BEDROCKJOBS_WORKER_AS_ROOT", raising=False)
     result = CliRunner().invoke(main, ["--name", "a", "true"])
     assert result.exit_code == 2
-    assert "expected --user NAME to become, or --as-root" in " ".join(result.output.split())
+    assert "expected --user NAME to run them as, or --as-root" in " ".join(result.output.split())
     result = CliRunner().invoke(main, ["--name", "a", "--user", "root", "true"])
     assert "commands would run as root" in " ".join(result.output.split())
 

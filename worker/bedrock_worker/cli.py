@@ -458,7 +458,7 @@ def switch_user(user: str | None, *, as_root: bool, daemons: bool) -> None:
     if user is not None:
         _become(user)
     if os.geteuid() == 0 and not as_root:
-        raise ValueError("commands would run as root: expected --user NAME to become, or --as-root")
+        raise ValueError("commands would run as root: expected --user NAME to run them as, or --as-root")
     kernel.protect()
     if not daemons:
         kernel.become_subreaper()
