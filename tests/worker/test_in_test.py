@@ -5,19 +5,28 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from bedrock_worker import Handle, Progress, as_completed, as_completed_async, job, wait_all, wait_all_async
+from bedrock_worker import (
+    Handle,
+    Progress,
+    as_completed,
+    as_completed_async,
+    enqueuing,
+    job,
+    wait_all,
+    wait_all_async,
+)
 from bedrock_worker.agent import Agent
 from bedrock_worker.arguments import WrongArguments
 from bedrock_worker.functions import RetryRules
 from bedrock_worker.options import ISOLATIONS, REUSE, WorkerOptions
 from bedrock_worker.policy.python_module import BadModule, load
 
-from bedrockjobs import InvalidCommand, JobFailed, JobNotEnded
+from bedrockjobs import AsyncClient, InvalidCommand, JobFailed, JobNotEnded
 from bedrockjobs.client import addresses_of
 from bedrockjobs.commands import CreateJob, ListRuns, QueryJob
 from bedrockjobs.testing import ServerUnderTest, capture, eager
@@ -318,6 +327,53 @@ def test_handles_follow_jobs_on_a_server(server: ServerUnderTest) -> None:
         wait_all(handles, timeout=20)
 
 
+async def _some(handles: AsyncIterator[Any], count: int) -> AsyncIterator[Any]:
+    """Yield so many handles and no more."""
+    async for each in handles:
+        yield each
+        count -= 1
+        if not count:
+            return
+
+
+async def test_who_waits_for_many_jobs_asks_little_and_misses_none(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first jobs of many do not end; those that end out of their order are found all the same."""
+    asked = 0
+    status = Handle.status
+
+    def counted(handle: Handle[int]) -> str:
+        nonlocal asked
+        asked += 1
+        return status(handle)
+
+    monkeypatch.setattr(Handle, "status", counted)
+    monkeypatch.setattr(enqueuing, "ROUND_S_MAX", 3600)
+    square = app.square.using(client=server.client)
+    handles = square.enqueue_many([{"n": n} for n in range(10 * enqueuing.UNENDED_MAX)])
+    with pytest.raises(JobNotEnded, match=f"{len(handles)} jobs have not ended within 0 s"):
+        wait_all(handles, timeout=0)
+    assert asked == len(handles), "the last look is at all of them"
+    asked = 0
+    for handle in handles[: enqueuing.UNENDED_MAX]:
+        handle.cancel()
+    first = next(as_completed(handles))
+    assert (first, asked) == (handles[0], 2 * enqueuing.UNENDED_MAX)
+    handles[-1].cancel()
+    late = handles[enqueuing.UNENDED_MAX :]
+    looking = as_completed(late, timeout=0)
+    assert next(looking) is late[-1]
+    with pytest.raises(JobNotEnded, match=f"{len(late) - 1} jobs have not ended"):
+        next(looking)
+    monkeypatch.setattr(enqueuing, "ROUND_S_MAX", 0)
+    assert next(as_completed(late)) is late[-1], "a whole round finds it without a timeout"
+    async with AsyncClient(server.address) as client:
+        later = [square.using(client=client).ahandle(each.job_id) for each in (*late[:-1], *handles)]
+        found = [each.job_id async for each in _some(as_completed_async(later), enqueuing.UNENDED_MAX + 1)]
+    assert found == [each.job_id for each in (*handles[: enqueuing.UNENDED_MAX], late[-1])]
+
+
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 async def test_a_worker_applies_the_rules_in_each_isolation(server: ServerUnderTest, isolation: str) -> None:
     """As ``eager`` does; the function of the second job is asynchronous."""
@@ -343,8 +399,6 @@ async def test_a_worker_applies_the_rules_in_each_isolation(server: ServerUnderT
 
 
 async def test_asyncio_handles_follow_jobs_on_a_server(server: ServerUnderTest) -> None:
-    from bedrockjobs import AsyncClient
-
     async with AsyncClient(server.address) as client:
         square = app.square.using(client=client)
         handles = await square.aenqueue_many([{"n": n} for n in range(3)])

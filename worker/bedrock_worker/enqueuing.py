@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, update_wrapper
 from hashlib import sha256
+from math import inf
 from sys import float_info
 from typing import (
     TYPE_CHECKING,
@@ -701,41 +702,64 @@ async def _performed_async(client: AsyncClient, steps: Steps[V]) -> V:
             reply = error
 
 
-# Several handles. Each round asks for the state of every job that has not ended, one after the other over
-# one connection, and is followed by a pause of at least its own duration.
+# Several handles. Each round asks for the state of jobs that have not ended, one after the other over one
+# connection, and is followed by a pause of at least its own duration.
 
 ROUND_S_MIN, ROUND_S_MAX = 0.05, 1.0
 """Seconds between two rounds, at least and at most; the pause doubles while no job ends."""
+
+UNENDED_MAX = 20
+"""Jobs in a row that have not ended, after which a round stops: jobs mostly end in their order."""
+
+WHOLE_PAUSE = 3
+"""How many times its own duration after a whole round the next one begins, which finds all jobs that have
+ended: asking for thousands of jobs costs the server as much as running them."""
 
 H = TypeVar("H", bound="Handle[Any]")
 A = TypeVar("A", bound="AsyncHandle[Any]")
 
 
-class _Rounds:
-    """Decides when to ask again for the jobs that have not ended."""
+T = TypeVar("T")
 
-    def __init__(self, timeout: float | None) -> None:
+
+class _Rounds(Generic[T]):
+    """Decides for which handles to ask in a round, and when the next one begins."""
+
+    def __init__(self, handles: Iterable[T], timeout: float | None) -> None:
         from bedrockjobs.base.clock import SystemClock
 
+        self.left = list(handles)
+        """The handles of jobs that have not ended."""
+        self.ended: list[T] = []
+        """Those whose jobs have ended, as this round has found."""
         self._now, self._pause = SystemClock().monotonic, ROUND_S_MIN
         self._begun = self._looked = self._now()
-        self._timeout = timeout
+        self._whole, self._whole_at = False, self._begun + ROUND_S_MAX
+        self._timeout = inf if timeout is None else timeout
 
-    def begin(self) -> None:
-        """Note the beginning of a round."""
-        self._looked = self._now()
+    def handles(self) -> Iterator[T]:
+        """Begin a round: yield each handle to ask for; the caller adds it to ``ended`` if its job has."""
+        self._looked, self.ended, row = self._now(), [], 0
+        self._whole = self._looked >= min(self._whole_at, self._begun + self._timeout)
+        for each in self.left:
+            found = len(self.ended)
+            yield each
+            row = 0 if len(self.ended) > found else row + 1
+            if row == UNENDED_MAX and not self._whole:
+                break
+        ended = set(map(id, self.ended))
+        self.left = [each for each in self.left if id(each) not in ended]
 
-    def pause_s(self, left: Sequence[Any], *, found: bool) -> float:
-        """Return the seconds to pause after a round, few if a job ended (``found``); raises JobNotEnded."""
+    def pause_s(self) -> float:
+        """Return the seconds to pause after a round, few if a job ended; raises JobNotEnded."""
         now = self._now()
-        self._pause = ROUND_S_MIN if found else min(self._pause * 2, ROUND_S_MAX)
-        pause = max(self._pause, now - self._looked)
-        if self._timeout is None:
-            return pause
+        if self._whole:
+            self._whole_at = now + WHOLE_PAUSE * (now - self._looked)
+        self._pause = ROUND_S_MIN if self.ended else min(self._pause * 2, ROUND_S_MAX)
         remaining = self._begun + self._timeout - now
-        if remaining <= 0:
-            raise not_ended(left, self._timeout)
-        return min(pause, remaining)
+        if remaining <= 0 and self._whole:
+            raise not_ended(self.left, self._timeout)
+        return min(max(self._pause, now - self._looked), max(remaining, 0))
 
 
 def not_ended(left: Sequence[Any], timeout: float) -> JobNotEnded:
@@ -754,14 +778,14 @@ def as_completed(handles: Iterable[H], timeout: float | None = None) -> Iterator
     """
     from threading import Event  # imported here, since runs need not have it
 
-    left, rounds = list(handles), _Rounds(timeout)
-    while left:
-        rounds.begin()
-        ended = [each for each in left if _has_ended(each)]
-        left = [each for each in left if each not in ended]
-        yield from ended
-        if left:
-            Event().wait(rounds.pause_s(left, found=bool(ended)))
+    rounds = _Rounds(handles, timeout)
+    while rounds.left:
+        for each in rounds.handles():
+            if _has_ended(each):
+                rounds.ended.append(each)
+        yield from rounds.ended
+        if rounds.left:
+            Event().wait(rounds.pause_s())
 
 
 async def as_completed_async(
@@ -771,15 +795,15 @@ async def as_completed_async(
     """Yield handles as their jobs end, like ``as_completed``, without blocking."""
     import asyncio
 
-    left, rounds = list(handles), _Rounds(timeout)
-    while left:
-        rounds.begin()
-        ended = [each for each in left if await _has_ended_async(each)]
-        left = [each for each in left if each not in ended]
-        for each in ended:
+    rounds = _Rounds(handles, timeout)
+    while rounds.left:
+        for each in rounds.handles():
+            if await _has_ended_async(each):
+                rounds.ended.append(each)
+        for each in rounds.ended:
             yield each
-        if left:
-            await asyncio.sleep(rounds.pause_s(left, found=bool(ended)))
+        if rounds.left:
+            await asyncio.sleep(rounds.pause_s())
 
 
 def wait_all(handles: Iterable[Handle[R]], timeout: float | None = None) -> list[R]:
