@@ -211,8 +211,8 @@ class Tries:
 # the server reports its end immediately; before the run starts, the job is polled once a second at most.
 
 
-POLL_S_MAX = 1.0
-"""Maximum seconds between two queries of a job whose run has not started."""
+POLL_S_MIN, POLL_S_MAX = 0.005, 1.0
+"""Seconds between two queries of a job whose run has not started, at first and at most; the pause doubles."""
 
 RUN_QUERIES_MAX = 4
 """Maximum queries for the run of a job that is gone; a server may read from a standby that lags slightly."""
@@ -298,7 +298,8 @@ def end_of_job(job_id: int, seconds: float | None, own: OwnRun | None = None) ->
             if isinstance(reply, ExplainReply):
                 _warn(reply)
         polls += 1
-        pause = min(backoff_s(polls), POLL_S_MAX)
+        soon = backoff_s(gone) if gone else POLL_S_MIN * 2.0 ** min(polls - 1, 30)
+        pause = min(soon, POLL_S_MAX)
         yield pause if remaining_s is None else min(pause, remaining_s)
 
 

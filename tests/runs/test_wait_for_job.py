@@ -28,7 +28,7 @@ from bedrockjobs import (
     WaitNeverEnds,
 )
 from bedrockjobs.base.config import HISTORY_DEFAULT, RESULT_KEPT_S, WAIT_MS_MAX, WHOLE_MAX
-from bedrockjobs.client.base import POLL_S_MAX, RUN_QUERIES_MAX, WAIT_MS, WARN_AFTER_S, end_of_job
+from bedrockjobs.client.base import POLL_S_MAX, POLL_S_MIN, RUN_QUERIES_MAX, WAIT_MS, WARN_AFTER_S, end_of_job
 from bedrockjobs.commands import (
     ExplainJob,
     ExplainReply,
@@ -136,7 +136,7 @@ def test_what_is_asked_while_time_passes(recwarn: pytest.WarningsRecorder) -> No
     assert warned[0].filename == __file__, "the line that waits, not one of the client"
     asking.send((0.0, 6.0))
     asking.send((queued, 6.0))
-    assert pauses[0] < pauses[-1] <= POLL_S_MAX
+    assert pauses == [min(POLL_S_MIN * 2**at, POLL_S_MAX) for at in range(8)]
     run = RunReply.model_construct(run_id=9, status="running")
     runs = RunsReply.model_construct(runs=[run])
     wait = asking.send((runs, 1.0))
