@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from bedrockjobs.base.clock import StandingClock
 from bedrockjobs.base.settings import Settings
@@ -19,6 +19,9 @@ from tests.pages.looking import CHROMIUM, FLAGS, Site
 from tests.postgresql.cluster import quiet_port
 
 DEADLINE_MS = 15_000
+"""Time for a page, and for what it is expected to show, on a busy machine."""
+
+expect.set_options(timeout=DEADLINE_MS)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

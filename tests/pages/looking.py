@@ -40,9 +40,6 @@ SERIOUS = """({violations}) => violations
 STATE_EACH = examples(6, night=1)
 """By day axe checks one test's states of a page in so many, and each page in ``test_every_page.py``."""
 
-PARTS_MS = 15_000
-"""Time for the parts of a page, on a busy machine."""
-
 
 class Site:
     """A server with pages, and what a test needs to fill it and to look at it."""
@@ -97,7 +94,7 @@ class Site:
 
 async def whole(page: Page) -> None:
     """Wait for the parts that a page takes from other pages once it is there: they come in any order."""
-    await expect(page.locator('[hx-trigger^="load"]:empty')).to_have_count(0, timeout=PARTS_MS)
+    await expect(page.locator('[hx-trigger^="load"]:empty')).to_have_count(0)
 
 
 THEMES = ("light", "dark")

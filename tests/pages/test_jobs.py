@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 
 from bedrockjobs.pages import jobs
 from bedrockjobs.views import find
-from tests.pages.looking import PARTS_MS, Site, check
+from tests.pages.looking import Site, check
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -303,7 +303,7 @@ async def test_all_that_match_are_limited_to_the_filter(site: Site, page: Page) 
     rows = await page.locator("#confirm-list li").all_inner_texts()
     assert (rows[0], rows[-1]) == ("60 mail", f"and {count - 10} more")
     await page.locator("#confirm-yes").click()
-    await expect(page.locator("#news")).to_contain_text(f"Deleted: {count} jobs", timeout=PARTS_MS)
+    await expect(page.locator("#news")).to_contain_text(f"Deleted: {count} jobs")
     answer = await site.ask("ListJobs")
     assert [job["jobID"] for job in answer["jobs"]] == [other]
     assert not await page.get_by_label("all that match").is_checked()
