@@ -97,7 +97,7 @@ class Peer:
         self.neighbourhood._pulse.cancel()
         await asyncio.wait({self.neighbourhood._pulse})
         await self.line.close()
-        self.engine.session.close()
+        self.engine.session.end()  # a transaction that was under way does not connect again
 
     def send(self, command: c.Command[Any]) -> asyncio.Future[Outcome]:
         """Submit a command; the future gets its outcome."""
