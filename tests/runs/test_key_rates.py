@@ -25,7 +25,7 @@ async def add(site: Site, keys: str, name: str = "api/x") -> None:
 
 
 async def started(site: Site, name: str = "*", worker: str | None = "w") -> str:
-    """Take and finish jobs until there are no more; return their keys in the order of takes."""
+    """Take and finish every job that is due; return their keys, in the order in which they were taken."""
     found = ""
     asked = {"name": name, **({"worker": worker} if worker else {})}
     while (reply := await site.ask("GetJob", **asked)).code == 200:
@@ -177,7 +177,7 @@ async def test_a_rate_that_is_changed_or_removed_holds_at_once(paced: Site) -> N
     await paced.ok("RemoveLimit", name="api/*")
     assert (await talk.reply()).code == 200
     await paced.ok("SetLimit", name="api/*", starts="3/1m", perKey=True)
-    assert await started(paced) == "aaa", "it begins anew"
+    assert await started(paced) == "aaa", "the new limit starts with a full bucket"
     await paced.ok("SetLimit", name="api/*", starts="1/1m")
     assert await started(paced) == "a", "of all keys together"
 

@@ -328,7 +328,7 @@ def test_handles_follow_jobs_on_a_server(server: ServerUnderTest) -> None:
 
 
 async def _some(handles: AsyncIterator[Any], count: int) -> AsyncIterator[Any]:
-    """Yield so many handles and no more."""
+    """Yield the first ``count`` handles."""
     async for each in handles:
         yield each
         count -= 1
