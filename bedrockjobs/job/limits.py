@@ -157,8 +157,9 @@ def start_by_key(job: Job, limits: Sequence[Limit], paced: Callable[[str, str], 
 
 
 def limits_from(text: str) -> tuple[Limit, ...]:
-    """Parse stored limits; an empty text has none."""
-    return tuple(Limit(*row) for row in json.loads(text)) if text else ()
+    """Parse stored limits; an empty text has none. Before schema version 13, ``ahead_us`` was not stored."""
+    limits = [Limit(*row) for row in json.loads(text)] if text else []
+    return tuple(each._replace(ahead_us=ahead_of(each)) if each.starts_by_key else each for each in limits)
 
 
 def text_of_limits(limits: Sequence[Limit]) -> str:

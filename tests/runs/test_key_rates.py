@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from bedrockjobs.job.limits import limits_from, text_of_limits
 from tests.runs.rig import Site
 from tests.runs.test_clock_set import set_clock
 
@@ -223,3 +224,10 @@ async def test_a_key_of_very_many_jobs_holds_back_no_other(paced: Site) -> None:
 async def test_what_is_limited_is_noted(paced: Site) -> None:
     (event,) = await paced.events("limit set")
     assert event["detail"].endswith("starts with each key 3/1m")
+
+
+def test_a_limit_that_an_earlier_version_stored_has_its_burst() -> None:
+    stored = '[["api/*", 0, 0, 2, "ann", "2026-11-21 03:29:56", "3/1m", 0, "api/.*"]]'
+    (limit,) = limits_from(stored)
+    assert (limit.starts_by_key, limit.ahead_us) == ("3/1m", 40_000_000)
+    assert limits_from(text_of_limits([limit])) == (limit,)
