@@ -17,9 +17,10 @@ from tests.conftest import START, Live, begin
 from tests.engines import Databases
 from tests.pages.looking import CHROMIUM, FLAGS, Site
 from tests.postgresql.cluster import quiet_port
+from tests.protocol.talk import DEADLINE_S
 
-DEADLINE_MS = 15_000
-"""Time for a page, and for what it is expected to show, on a busy machine."""
+DEADLINE_MS = 1_000 * DEADLINE_S
+"""Time for a page, and for what it is expected to show: as for any answer, on a busy machine."""
 
 expect.set_options(timeout=DEADLINE_MS)
 

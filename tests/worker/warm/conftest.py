@@ -34,6 +34,14 @@ def f(job):
     return called(job)
 """
 
+LATE_S = 2.5
+LATE = f"""
+@job("Late", timeout={LATE_S})
+def late(job):
+    return f(job)
+"""
+"""A function whose runs have little time: those of the others have enough on a busy machine too."""
+
 WAYS = {
     "spawn": {"isolation": "spawn"},
     "fork": {"isolation": "fork", "process_jobs_max": 1},
@@ -82,12 +90,16 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def ran(server, working, write):
-    """Return what runs functions one after the other in one slot, and returns their reports."""
+    """Return what runs functions one after the other in one slot, and returns their reports.
 
-    async def run(way, *dos, module=None, then=None, first=1, **more):
-        async with working(module=module or write(), **way, **more) as worker:
+    The one of number ``late`` is ``LATE``.
+    """
+
+    async def run(way, *dos, module=None, then=None, first=1, late=None, **more):
+        names = ("Foo*", "Late")
+        async with working(module=module or write(HEAD + LATE), names=names, **way, **more) as worker:
             for number, do in enumerate(dos, first):
-                await server.add(data=json.dumps({"do": do}))
+                await server.add("Late" if number == late else "Foo", json.dumps({"do": do}))
                 await server.report(number)
                 if then is not None:
                     await then(worker, number)

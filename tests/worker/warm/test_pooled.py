@@ -64,8 +64,8 @@ async def test_an_orphan_of_a_later_run_is_ended_before_its_report(ran):
     assert imports() == 1
 
 
-async def test_a_later_run_over_its_time_is_ended(ran, write):
-    found = await ran(REUSED, "pass", "time.sleep(1000)", '({"runs": runs})', module=write(timeout=2.5))
+async def test_a_later_run_over_its_time_is_ended(ran):
+    found = await ran(REUSED, "pass", "time.sleep(1000)", '({"runs": runs})', late=2)
     assert found[1][1]["error"].startswith("timed out after 2.5 s (SIGTERM)")
     assert outcomes(found)[2] == ("FinishJob", 0, {"runs": 1})
 

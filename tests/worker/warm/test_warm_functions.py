@@ -158,19 +158,19 @@ async def test_results_of_the_jobs_before_belong_to_one_run(server, working, wri
     assert len({each["pid"] for each in found}) == (1 if way["isolation"] == "reuse" else 4)
 
 
-async def test_a_function_over_its_time_is_ended_with_its_group(ran, write, way, tmp_path):
+async def test_a_function_over_its_time_is_ended_with_its_group(ran, way, tmp_path):
     """The next one finds another process."""
     late = "open(f'pid{job.id}', 'w').write(str(subprocess.Popen(['sleep', '1000']).pid)); time.sleep(1000)"
-    found = await ran(way, late, "print(1)", module=write(timeout=2.5))
+    found = await ran(way, late, "print(1)", late=1)
     assert outcomes(found)[1] == ("FinishJob", 0, None)
     assert found[0][0] == "FailJob"
     assert found[0][1]["error"].startswith("timed out after 2.5 s (SIGTERM)")
     assert ended(int((tmp_path / "module" / "pid1").read_text()))
 
 
-async def test_a_function_that_does_not_listen_is_killed(ran, write, way):
+async def test_a_function_that_does_not_listen_is_killed(ran, way):
     deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
-    found = await ran(way, deaf, "print(1)", module=write(timeout=2.5), grace_s=0.2)
+    found = await ran(way, deaf, "print(1)", late=1, grace_s=0.2)
     assert found[0][1]["error"].startswith("timed out after 2.5 s (SIGKILL)")
     assert outcomes(found)[1] == ("FinishJob", 0, None)
 
