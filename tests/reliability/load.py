@@ -27,6 +27,9 @@ SILENCE_S = 15.0
 PIPELINED = 5
 """Requests that a producer sometimes sends before it reads the first answer."""
 
+LAST_WAIT_MS = 300
+"""How long a worker that empties the queue waits for a job."""
+
 NAMES = "abcdef"
 PATTERNS = ("*", "*", "*", "[!u]*", "job/*", "job/a,job/b,job/c,child/x,parent/p,lease/l,again/r,unique/u")
 
@@ -157,6 +160,8 @@ class Load:
             wish: dict[str, Any] = {"name": self._dice.choice(PATTERNS)}
             if self._dice.random() < 0.8:
                 wish |= {"connection": "wait", "timeout": self._dice.choice((20, 100, 300))}
+            if self.ending:
+                wish |= {"connection": "wait", "timeout": LAST_WAIT_MS}  # to ask again and again costs most
             if self._dice.random() < 0.5:
                 wish["worker"] = client.name
             verb = "GetJob"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,8 @@ class SharedStorm:
     servers: int = SERVERS
     life_s: float = LIFE_S
 
-    async def run(self) -> Report:
-        """Run it and return the report."""
+    async def run(self, until: Set[str] = frozenset()) -> Report:
+        """Run it and return the report; it ends as soon as the answers show a fault of one of some kinds."""
         dice = random.Random(self.seed)
         began = time.monotonic()
         with (self.folder / "ledger.jsonl").open("w") as file:
@@ -73,6 +74,11 @@ class SharedStorm:
                     for victim in victims:
                         await shared.replace(victim, fault=self.fault, seed=self.seed * 1_000 + kills)
                     kills += len(victims)
+                    if until:
+                        report = await _so_far(load, shared)
+                        if report.faults.keys() & until:
+                            return report
+                        load.start()
                 stormed = time.monotonic()
                 left = await _empty(load, shared)
                 statuses = await asyncio.gather(*map(shared.terminate, range(self.servers)))
@@ -93,6 +99,15 @@ class SharedStorm:
         if rows != [(job["jobID"], job["state"]) for job in left]:
             report.fault("rows differ", f"the wire showed {len(left)} jobs, the table has {len(rows)}")
         return report
+
+
+async def _so_far(load: Load, shared: Shared) -> Report:
+    """Judge what clients have seen until now, while none of them is at work."""
+    await load.stop()
+    looker = Recorded(await shared.connect(), load.ledger)
+    await look(looker)
+    looker.close()
+    return judge(load.ledger, LATE_S)
 
 
 async def _empty(load: Load, shared: Shared) -> list[dict[str, Any]]:
