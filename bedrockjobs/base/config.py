@@ -48,6 +48,10 @@ LENGTHS_INDEXED_MAX = 32
 """Maximum number of different lengths of fixed prefixes in one pattern index, and of fixed suffixes after one
 prefix. A name is looked up once for each pair of lengths: at most 1,024 times, in 0.1 ms."""
 
+IN_TURN_MAX = 32
+"""Maximum number of names or keys that a take with a fair limit examines to find one with a due job; if none
+has, it takes the first job in order. On PostgreSQL it locks the first job of as many keys."""
+
 NAMES_AT_ONCE = 8
 """Maximum number of names and patterns with which a GetJobs is executed in the order of arrival. Indexing
 more names takes longer than any other command, so a GetJobs with more runs after the commands that arrived

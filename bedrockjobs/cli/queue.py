@@ -272,13 +272,15 @@ add_pausing(queue, job_names)
 
 @click.group(cls=SubcommandGroup)
 def limit() -> None:
-    """Limit how many jobs of a name are queued, created a second (more is refused with 429), started and run.
+    """Limit how many jobs of a name are queued, created a second (more is refused with 429), started and run,
+    or take those of many keys or names in turn.
 
     \b
     bedrockjobs limit set 'mail/*' --running 4
     bedrockjobs limit set 'tenant/*' --running 3 --per-key
     bedrockjobs limit set 'api/*' --starts 100/1m
     bedrockjobs limit set 'tenant/*' --starts 100/1m --per-key
+    bedrockjobs limit set 'tenant/*' --fair
     bedrockjobs limit set 'import/*' --queued 10000 --per-second 50
     bedrockjobs limit list
     """
@@ -289,11 +291,11 @@ act(
     "set",
     SetLimit,
     *("name", "queued", "per_second", "running", "per_key"),
-    *(typed("starts", metavar="NUMBER/DURATION"), "burst", "by"),
+    *(typed("starts", metavar="NUMBER/DURATION"), "burst", "fair", "by"),
     text="Limit the names that match GLOB, which share the limit; replaces the former limit of GLOB.",
     outcome="limited",
     sentence="Limited {name}.",
-    needs="nothing to limit: give --queued, --per-second, --running or --starts",
+    needs="nothing to limit: give --queued, --per-second, --running, --starts or --fair",
 )
 act(
     limit,
@@ -315,6 +317,7 @@ listing(
         "perKey",
         "runs",
         "starts",
+        "fair",
         "refused",
         "lastRefused",
         "by",

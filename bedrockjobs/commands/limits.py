@@ -28,12 +28,13 @@ from bedrockjobs.commands.options import Duration
 
 
 def _some_limit(schema: dict[str, Any]) -> None:
-    """Add the rules that a limit is above 0, and that ``perKey`` needs ``running`` or ``starts``."""
+    """Add the rules that a limit is given, and that ``perKey`` needs ``running`` or ``starts``."""
     above = {
         "queued": json_schemas.whole(1, QUEUED_LIMIT_MAX),
         "perSecond": json_schemas.whole(1, PER_SECOND_MAX),
         "running": json_schemas.whole(1, RUNNING_LIMIT_MAX),
         "starts": {"type": "string", "minLength": 1},
+        "fair": {"enum": [True, "true", 1, "1"]},
     }
     given = {name: {"required": [name], "properties": {name: value}} for name, value in above.items()}
     schema["anyOf"] = [*given.values()]
@@ -100,7 +101,9 @@ class SetLimit(Command[Empty]):
     repeatable = True
     example = Example({"name": "mail/*", "queued": 10_000, "perSecond": 200})
     refusals = [
-        Refusal(402, "Missing limit", "None of `queued`, `perSecond`, `running` and `starts` is given."),
+        Refusal(
+            402, "Missing limit", "Neither `queued`, `perSecond`, `running`, `starts` nor `fair` is given."
+        ),
         Refusal(402, "Malformed burst", "`burst` is given without `starts`."),
         Refusal(402, "Malformed perKey", "`perKey` is given without `running` and `starts`."),
         Refusal(429, "Too many limits", f"{LIMITS_MAX} patterns have limits already."),
@@ -143,6 +146,12 @@ class SetLimit(Command[Empty]):
         description="Jobs that may be started at once after a time without starts; 0: as many as in the"
         " duration of `starts`.",
     )
+    fair: Boolean = Field(
+        default=False,
+        description="Whether jobs of equal priority are taken in turn: one of each `concurrencyKey` (or"
+        " `lock`), and without a key one of each first part of the names, up to a slash behind the fixed"
+        " beginning of the pattern.",
+    )
     by: OneLine = Field(default="", max_length=WORKER_CHARS_MAX, description="Who requests this.")
 
 
@@ -171,6 +180,7 @@ class LimitReply(Reply):
     )
     starts: str = Field(description="Rate of starts, like 100/1m; empty: no limit.")
     burst: int = Field(description="Starts at once; 0: as many as in the duration of `starts`.")
+    fair: bool = Field(description="Whether keys, and first parts of names without a key, are taken in turn.")
     next_start: str = Field(
         description="When the next job may start by `starts`; empty: at once, or it depends on the key."
     )
@@ -205,6 +215,7 @@ class ListLimits(Command[LimitsReply]):
                     "perKey": False,
                     "starts": "100/1m",
                     "burst": 0,
+                    "fair": False,
                     "nextStart": "",
                     "runs": 0,
                     "refused": 12,

@@ -42,6 +42,8 @@ class Limit(NamedTuple):
     empty."""
     ahead_us: int = 0
     """What ``ahead_of`` returns, for SQL, if ``starts`` applies to each key, else 0."""
+    fair: bool = False
+    """Whether concurrency keys, and names without a key, are taken in turn: see ``store/turns.py``."""
 
     @property
     def per_key(self) -> bool:
@@ -135,6 +137,12 @@ def _pace_and_burst(limit: Limit) -> tuple[float, int]:
     return pace_s * 1_000_000, max(limit.burst or rate.starts, int(0.05 / pace_s) + 1)
 
 
+def fair_pattern(name: str, limits: Sequence[Limit]) -> str | None:
+    """Return the pattern whose keys and names take turns with a name: the longest one; None without any."""
+    found = [each.pattern for each in limits if each.fair and glob(name, each.pattern)]
+    return max(found, key=len, default=None)
+
+
 def by_key(name: str, limits: Sequence[Limit]) -> list[Limit]:
     """Return the limits of starts per key that apply to a name."""
     return [each for each in limits if each.starts_by_key and glob(name, each.pattern)]
@@ -163,8 +171,8 @@ def limits_from(text: str) -> tuple[Limit, ...]:
 
 
 def text_of_limits(limits: Sequence[Limit]) -> str:
-    """Return the stored form of limits, without the fields that only limits per key have."""
-    return json.dumps([each if each.per_key else each[:-2] for each in limits])
+    """Return the stored form of limits, without last fields that have their defaults."""
+    return json.dumps([each if each.fair else each[:-1] if each.per_key else each[:-3] for each in limits])
 
 
 # Retention by name pattern: the stored form, and the value for one name.

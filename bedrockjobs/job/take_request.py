@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from os.path import commonprefix
@@ -86,6 +87,11 @@ def names_from(name: str | None, names: tuple[str, ...] | None) -> Names | None:
     if all(map(is_plain, patterns)):
         return _shared(frozenset(patterns), ())
     return _shared(frozenset(), patterns)
+
+
+def exact_names(names: Iterable[str]) -> Names:
+    """Return the request for some names."""
+    return _shared(frozenset(names), ())
 
 
 def how_to_ask(name: str) -> tuple[str, str] | None:

@@ -156,6 +156,19 @@ WITH RECURSIVE lanes (lane) AS (
 )
 SELECT lane FROM lanes WHERE lane IS NOT NULL;
 
+-- name: names_after
+-- The next names of a lane from ?2 up to ?3. ?4: how many.
+WITH RECURSIVE names (name, number) AS (
+    SELECT (SELECT name FROM jobs WHERE lane = ?1 AND name >= ?2 AND name <= ?3 AND {queued} ORDER BY name LIMIT 1), 1
+    UNION ALL SELECT (SELECT jobs.name FROM jobs WHERE lane = ?1 AND jobs.name > names.name AND jobs.name <= ?3
+        AND {queued} ORDER BY jobs.name LIMIT 1), number + 1 FROM names WHERE names.name IS NOT NULL AND number < ?4
+)
+SELECT name FROM names WHERE name IS NOT NULL;
+
+-- name: lane_after
+-- The next lane with queued jobs above one, below another.
+SELECT lane FROM jobs WHERE lane > ? AND lane < ? AND {queued} ORDER BY lane LIMIT 1;
+
 -- name: lane_in_use
 -- Whether a job is queued in a lane.
 SELECT 1 FROM jobs WHERE lane = ? AND {queued} LIMIT 1;

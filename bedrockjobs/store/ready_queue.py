@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
@@ -19,13 +19,14 @@ from bedrockjobs.base.clock import timestamp_ms
 from bedrockjobs.base.config import (
     HEADS_KEPT_MAX,
     HEADS_READ_MAX,
+    IN_TURN_MAX,
     LOCKS_CACHED_MAX,
-    NAME_CHARS_MAX,
     NAMES_CACHED_MAX,
     PRIORITIES,
     SEARCHED_AT_ONCE,
     SEARCHED_BETWEEN,
 )
+from bedrockjobs.base.glob import glob
 from bedrockjobs.base.settings import Settings
 from bedrockjobs.job.limits import slots_of, start_by_key
 from bedrockjobs.job.rows import (
@@ -41,8 +42,9 @@ from bedrockjobs.job.rows import (
 )
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import LockPeriod, ReadyNews
+from bedrockjobs.store.fair_turns import FairTurns, name_after
 from bedrockjobs.store.pattern_index import GroupHead, PatternIndex, first_in_order
-from bedrockjobs.store.records import LAST_CHARACTER, Records, StatementExecutor
+from bedrockjobs.store.records import HIGHEST, Records, StatementExecutor
 from bedrockjobs.store.statements import STATEMENTS as SQL
 
 # A group is the queued jobs of one lane, name and priority. Its first job (its head) is found by a seek.
@@ -60,9 +62,6 @@ SEEK_ROWS = 10
 """Cost of one index seek, as a number of rows of a scan."""
 
 _LOWEST = min(PRIORITIES)
-
-_HIGHEST = LAST_CHARACTER * NAME_CHARS_MAX
-"""A text that sorts after every name."""
 
 
 def groups(
@@ -85,7 +84,7 @@ def groups_after(
     The cost is the number of rows read, about ``limit``. The position is None at the end of the lane.
     """
     found: list[NamedGroup] = []
-    last = prefix + _HIGHEST
+    last = prefix + HIGHEST
     if after is None:
         rows = execute(SQL["queued_from"], (lane, prefix, last, limit)).fetchall()
     else:
@@ -376,6 +375,7 @@ class ReadyQueue:
         """Number of changes of the lanes and locks so far."""
         self._next = NextJobs(self._execute)
         """The next jobs of the open lane."""
+        self._turns = FairTurns()
         self._clear()
 
     def _clear(self) -> None:
@@ -565,6 +565,12 @@ class ReadyQueue:
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
         """Return the due job to take; see ``store.base.Unit``."""
+        job = self._first_in_order(request, now)
+        if job is None or not (limits := self._records.limits()):
+            return job
+        return self._turns.in_turn(job, limits, request, now, self)
+
+    def _first_in_order(self, request: TakeRequest, now: str) -> Job | None:
         names, priority = request.names, request.priority
         if not request.mocked and not self._special and not self._locked and not self._bound:
             if priority is None and names.single is not None and not self.pauses():
@@ -762,6 +768,37 @@ class ReadyQueue:
         else:
             timestamp = self._execute(SQL["soonest_of_any"], (lane, now)).fetchone()[0]
         return timestamp
+
+    # --- TurnSeeks: used by FairTurns --------------------------------------------------------------------
+
+    def names_after(self, first: Job, after: str, begin: str) -> list[str]:
+        """Return the next names of jobs without a lock; see ``TurnSeeks``."""
+        lane = str(parse_lane(first.lane)._replace(lock=""))
+        place = (lane, name_after(after, begin), begin + HIGHEST, IN_TURN_MAX)
+        return [name for (name,) in self._execute(SQL["names_after"], place)]
+
+    def first_of_names(self, names: Sequence[str], first: Job, request: TakeRequest, now: str) -> Job | None:
+        """Return the job of some names to take now; see ``TurnSeeks``."""
+        lane = str(parse_lane(first.lane)._replace(lock=""))
+        firsts = [
+            self._first_of_name(name, lane, now, first.priority) for name in names if not self.is_paused(name)
+        ]
+        return first_in_order([row for row in firsts if row is not None])
+
+    def first_of_keys(
+        self, pattern: str, after: str, first: Job, request: TakeRequest, now: str
+    ) -> Iterator[tuple[str, Job | None]]:
+        """Yield the next locks and keys, each with its job to take now; see ``TurnSeeks``."""
+        begin = str(Lane(False, parse_lane(first.lane).own, "x"))[:-1]
+        for _ in range(IN_TURN_MAX):
+            found = self._execute(SQL["lane_after"], (f"{begin}{after}", f"{begin}{HIGHEST}")).fetchone()
+            if found is None:
+                return
+            after = parse_lane(found[0]).lock
+            due = islice(self._due(request.names, found[0], now, (first.priority,), True), GLANCE_ROWS)
+            job = next((job for job in due if job is not None and glob(job.name, pattern)), None)
+            is_open = job is not None and not self.held_lock(job) and self.start_by_key(job) <= now
+            yield after, job if is_open else None
 
     # --- Seeks: used by PatternIndex ---------------------------------------------------------------------
 

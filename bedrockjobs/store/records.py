@@ -18,6 +18,7 @@ from bedrockjobs.base.config import (
     EVENTS_KEPT_MAX,
     EVENTS_KEPT_S_MIN,
     JOB_ID_MAX,
+    NAME_CHARS_MAX,
     NAMES_RUNS_MAX,
     OUTPUT_KEPT_S,
     RUNS_KEPT_MAX,
@@ -70,6 +71,9 @@ _STEP = itemgetter(0, 1, 2)
 
 LAST_CHARACTER = "\U0010ffff"
 """A character that sorts after every character of a name, in byte order."""
+
+HIGHEST = LAST_CHARACTER * NAME_CHARS_MAX
+"""A text that sorts after every name."""
 
 TRIM_EVERY = 10
 """A history is trimmed when it may exceed its limit by ``1 / TRIM_EVERY``, a tenth."""

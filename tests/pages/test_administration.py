@@ -78,12 +78,14 @@ async def test_a_limit_is_set_changed_and_removed(site: Site, page: Page) -> Non
     assert await form.bounding_box() == place, "a refresh moves no open form"
     await row.get_by_label("Starts in a time").fill("100/1m")
     await row.get_by_label("each concurrency key").check()
+    await row.get_by_label("in turn").check()
     await row.get_by_role("button", name="Change", exact=True).click()
     await page.locator("#confirm-yes").click()
     await expect(row.locator("td").nth(1)).to_have_text("100/1m with each key")
     (limit,) = (await site.ask("ListLimits"))["limits"]
     assert (limit["name"], limit["running"], limit["starts"], limit["queued"]) == ("mail/*", 4, "100/1m", 0)
-    assert limit["perKey"]
+    assert (limit["perKey"], limit["fair"]) == (True, True)
+    await expect(row.get_by_role("rowheader")).to_have_text(re.compile(r"^mail/\S*\* in turn$"))
     await expect(row.locator("td").nth(0)).to_contain_text("4 with each key")
     await row.get_by_role("button", name="Remove").click()
     await page.locator("#confirm-yes").click()

@@ -40,6 +40,8 @@ STATEMENTS: list[tuple[str, Sequence[Any], str]] = [
     ("claim_in_open_lane", ("2027", None, ["n1"], [1], *FLOORS, "2027"), "jobsbyname"),
     ("take_with_lock", ("2027", ["lock"], ["n1"], [1], None, [], [], 100, 300), "jobsbylock"),
     ("epoch", (), "jobsbylock"),
+    ("names_after", ("", "n0", "n", 32), "jobsbyname"),
+    ("take_by_keys", ("2027", "lock", ["n1"], 500, "", 32), "jobsbylock"),
     ("take_in_order", ("2027", [""], None, 1, None, [], [], *FLOORS_OF_ALL, 1000), "jobsbypriority"),
     ("heads_behind", ([""], ["n"], [1001], "n", 1000), "jobsbyname"),
     ("heads_by_seeks", ([""], ["n"], [1001], "n", 1000), "jobsbyname"),

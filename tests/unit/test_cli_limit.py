@@ -35,8 +35,11 @@ def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
     assert run("limit", "remove", "mail/*").exit_code == 3
     many = run("limit", "set", "mail/*", "--queued", "many")
     assert (many.exit_code, "'many' is not a valid whole number." in many.stderr) == (2, True)
+    run("limit", "set", "mail/*", "--fair", "--by", "ann")
+    assert sent(fake, "SetLimit")[-1] == {"name": "mail/*", "fair": True, "by": "ann"}
     nothing = run("limit", "set", "mail/*")
-    assert (nothing.exit_code, "--queued, --per-second, --running or --starts" in nothing.stderr) == (2, True)
+    needed = "--queued, --per-second, --running, --starts or --fair"
+    assert (nothing.exit_code, needed in nothing.stderr) == (2, True)
 
 
 def test_limits_are_listed(fake: FakeServer) -> None:

@@ -297,9 +297,9 @@ def _words(row: Retention) -> str:
 @handles(SetLimit, plan=lambda _: AccessPlan(control=True))
 def set_limit(context: Context, command: SetLimit) -> Answer:
     """Limit how many jobs of a pattern may be created, queued and run."""
-    if not (command.queued or command.per_second or command.running or command.starts):
+    if not (command.queued or command.per_second or command.running or command.starts or command.fair):
         raise BadArguments(
-            "Missing limit", "queued, perSecond, running, starts: expected one of them above 0"
+            "Missing limit", "queued, perSecond, running, starts: expected one of them above 0, or fair"
         )
     if command.burst and not command.starts:
         raise BadArguments("Malformed burst", "burst: expected only together with starts")
@@ -316,6 +316,7 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
         command.starts,
         command.burst,
         anchored_regex([command.name]) if command.per_key else "",
+        fair=command.fair,
     )
     if limit.starts_by_key:
         limit = limit._replace(ahead_us=ahead_of(limit))
@@ -332,6 +333,7 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
         f"starts{each}": command.starts,
     }
     text = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
+    text += ", in turn" if command.fair else ""
     context.note("limit set", name=command.name, by=command.by, detail=text)
     return Answer()
 
@@ -377,6 +379,7 @@ def _shown(context: Context, gate: RateLimit) -> dict[str, str | int]:
         "perKey": limit.per_key,
         "starts": limit.starts,
         "burst": limit.burst,
+        "fair": limit.fair,
         "nextStart": start if start > context.now_ms else "",
         "runs": runs,
         "refused": gate.refused,

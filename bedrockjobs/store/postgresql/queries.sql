@@ -329,6 +329,34 @@ SELECT job.* FROM (VALUES {priorities}) AS class (priority) CROSS JOIN LATERAL (
     ORDER BY job.nextRun, job.jobID LIMIT $4::bigint
 ) AS job WHERE class.priority = coalesce($5::bigint, class.priority) LIMIT $4::bigint;
 
+-- name: names_after
+-- The next names of a lane from $2 on that begin with $3. $4: how many. Comparing only the name could use an index
+-- that has all lanes.
+WITH RECURSIVE names (name, number) AS (
+    SELECT (SELECT name FROM jobs WHERE found = $1 AND (found, name) >= ($1, $2) AND {queued}
+        ORDER BY name, priority DESC, nextRun, jobID LIMIT 1), 1::bigint
+    UNION ALL SELECT (SELECT jobs.name FROM jobs WHERE found = $1 AND (found, jobs.name) > ($1, names.name) AND {queued}
+        ORDER BY jobs.name, priority DESC, nextRun, jobID LIMIT 1), number + 1
+        FROM names WHERE starts_with(names.name, $3) AND number < $4::bigint
+)
+SELECT name FROM names WHERE starts_with(name, $3);
+
+-- name: take_by_keys
+-- Lock the first due job of each of the next locks after $5, among the jobs of some names. $1: now, $2: the lane, $3:
+-- names, $4: priority, $6: how many locks.
+WITH RECURSIVE keys (lock, number) AS (
+    SELECT ({next_key:$5}), 1::bigint
+    UNION ALL SELECT ({next_key:keys.lock}), number + 1 FROM keys WHERE keys.lock IS NOT NULL AND number < $6::bigint
+)
+SELECT job.* FROM keys CROSS JOIN LATERAL (
+    SELECT {row} FROM jobs WHERE {queued} AND jobID = (
+        SELECT one.jobID FROM unnest($3::text[]) AS names (name) CROSS JOIN LATERAL (
+            SELECT nextRun, jobID FROM jobs WHERE found = $2 AND jobs.name = names.name AND priority = $4
+            AND lock = keys.lock AND lock > '' AND nextRun <= $1 AND {queued} ORDER BY nextRun, jobID LIMIT 1
+        ) AS one ORDER BY one.nextRun, one.jobID LIMIT 1
+    ) FOR UPDATE SKIP LOCKED
+) AS job ORDER BY keys.number;
+
 -- name: heads_behind
 -- The next jobs of some lanes, due or not, by name and priority: lane, name, priority, nextRun, jobID. $1 to
 -- $3: lanes, each with the name and priority after which to start, $4: prefix of the names, $5: how many jobs

@@ -81,6 +81,15 @@ def _next_head(place: str) -> str:
     return f"{' UNION ALL '.join(selects)} LIMIT 1"
 
 
+def _next_key(after: str) -> str:
+    """Return a query for the next lock of queued jobs of names ($3) in a lane ($2) with a priority ($4)."""
+    return (
+        "SELECT min(one.lock) FROM unnest($3::text[]) AS names (name) CROSS JOIN LATERAL ("  # noqa: S608
+        "SELECT lock FROM jobs WHERE found = $2 AND jobs.name = names.name AND priority = $4"
+        f" AND lock > '' AND lock > {after} AND {{queued}} ORDER BY lock LIMIT 1) AS one"
+    )
+
+
 def _first_timestamp(priority: int) -> str:
     first = f"found = '' AND priority = {priority} AND nextRun >= asked.floor{priority}"
     any_name, one_name = (
@@ -154,6 +163,8 @@ MARKS = {
         " UNION ALL SELECT {stop} WHERE (SELECT count(*) FROM heads) > $9::bigint"
     ),
     "next_head:asked": _next_head("asked"),
+    "next_key:$5": _next_key("$5"),
+    "next_key:keys.lock": _next_key("keys.lock"),
     "next_head:heads": _next_head("heads"),
     "of_asked": "found = lanes.lane AND name = asked.name AND priority = asked.priority AND {queued}",
     "of_class": "found = lanes.lane AND name = asked.name AND priority = class.priority AND {queued}",
@@ -204,13 +215,13 @@ MARKS = {
 
 ``database_now``: the clock of the database, as a timestamp with milliseconds. ``every_lane``: the lanes in
 use. ``open_lanes``: lanes, and whether they are exempt from pauses. ``next_by_name``: for some names, the
-next jobs without a lock, in any lane. ``next_in_open_lane``: for some names, the next jobs in the open lane.
-``next_with_lock``: the next jobs of a priority whose lock is free, by a scan or by the first job of each
-lock. ``stop``: a row for the end of a scan. ``highest_name``: appended to a prefix, sorts after all names
-with this prefix. ``in_order``: matches the predicate of the index ``jobsByPriority``. ``plain_take``,
-``plain_end``: the job can be taken or ended in one statement (``lifecycle.QUICK_TAKE``, ``QUICK_FINISH``).
-``named``: some jobs, and the first job of some names. ``open``: the queued job is not excluded or paused, and
-its lock is free.
+next jobs without a lock, in any lane. ``next_key``: the next lock. ``next_in_open_lane``: for some names, the
+next jobs in the open lane. ``next_with_lock``: the next jobs of a priority whose lock is free, by a scan or
+by the first job of each lock. ``stop``: a row for the end of a scan. ``highest_name``: appended to a prefix,
+sorts after all names with this prefix. ``in_order``: matches the predicate of the index ``jobsByPriority``.
+``plain_take``, ``plain_end``: the job can be taken or ended in one statement (``lifecycle.QUICK_TAKE``,
+``QUICK_FINISH``). ``named``: some jobs, and the first job of some names. ``open``: the queued job is not
+excluded or paused, and its lock is free.
 """
 
 

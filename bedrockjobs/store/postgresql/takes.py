@@ -7,6 +7,7 @@ all jobs it knows: a job that was found for one command, but not taken, may be t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache, partial
 from heapq import nsmallest
@@ -14,12 +15,13 @@ from itertools import count
 from typing import NamedTuple
 
 from bedrockjobs.base.clock import Clock, ManualClock, after_seconds, timestamp_ms
-from bedrockjobs.base.config import NAMES_KEPT_MAX, SCANNED_MAX, TAKEN_AT_ONCE
-from bedrockjobs.base.glob import anchored_regex
+from bedrockjobs.base.config import IN_TURN_MAX, NAMES_KEPT_MAX, SCANNED_MAX, TAKEN_AT_ONCE
+from bedrockjobs.base.glob import anchored_regex, glob, literal_prefix
 from bedrockjobs.job.limits import Limit, slots_of, start_by_key
 from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Job, Lane, PauseRow, found_in, parse_lane
-from bedrockjobs.job.take_request import Names, TakeRequest
+from bedrockjobs.job.take_request import Names, TakeRequest, exact_names
 from bedrockjobs.store.base import StillSearching
+from bedrockjobs.store.fair_turns import FairTurns, name_after
 from bedrockjobs.store.postgresql.heads import (
     ANY,
     BEGINNING,
@@ -544,6 +546,9 @@ class Takes:
         """Queries by patterns that were prefetched in the first round trip."""
         self._seen: dict[TakeKey, bool] = {}
         """For each query, whether another unit has locked a due job."""
+        self._turns = FairTurns()
+        self._names_of_keys: dict[str, str] = {}
+        """By the pattern of a fair limit, the last of the names whose keys had their turns."""
 
     def forget(self) -> None:
         """Drop all positions: skipped jobs may be available now, or another unit begins."""
@@ -614,10 +619,51 @@ class Takes:
             self._looked[key] = max(map(row_order, jobs)) if len(jobs) >= query.limit else EVERYTHING
 
     def first_due(self, request: TakeRequest, now: str) -> Job | None:
-        """Return the due job to take: highest priority, then earliest nextRun, then lowest jobID.
+        """Return the due job to take: highest priority, then whose turn it is by a fair limit, then in order.
 
         Raises StillSearching, see ``store.base.Unit``.
         """
+        job = self._first_in_order(request, now)
+        if job is None or not (limits := self._limits()):
+            return job
+        return self._turns.in_turn(job, limits, request, now, self)
+
+    def names_after(self, first: Job, after: str, begin: str) -> list[str]:
+        """Return the next names of jobs without a lock; see ``TurnSeeks``."""
+        return self._names_after(str(parse_lane(first.lane)._replace(lock="")), after, begin)
+
+    def _names_after(self, found: str, after: str, begin: str) -> list[str]:
+        place = (found, name_after(after, begin), begin, IN_TURN_MAX)
+        (rows,) = self._transaction.run_statements((SQL["names_after"], place))
+        return [name for (name,) in rows]
+
+    def first_of_names(self, names: Sequence[str], first: Job, request: TakeRequest, now: str) -> Job | None:
+        """Return the job of some names to take now; see ``TurnSeeks``."""
+        asked = replace(request, names=exact_names(names), priority=first.priority)
+        job = self._first_in_order(asked, now)
+        return None if job is None or parse_lane(job.lane).lock else job
+
+    def first_of_keys(
+        self, pattern: str, after: str, first: Job, request: TakeRequest, now: str
+    ) -> Iterator[tuple[str, Job | None]]:
+        """Yield the next locks and keys, each with its job to take now; see ``TurnSeeks``."""
+        found = found_in(str(parse_lane(first.lane)._replace(lock="x")))
+        names = request.names.exact or self._names_with_keys(pattern, found, first)
+        of_pattern = [name for name in names if request.names.match(name) and glob(name, pattern)]
+        asked = (now, found, of_pattern, first.priority, after, IN_TURN_MAX)
+        (rows,) = self._transaction.run_statements((SQL["take_by_keys"], asked))
+        for job in self._rows.add_rows(rows):
+            due = job.queued and request.fits(job) and self._is_open(now, job)
+            yield parse_lane(job.lane).lock, job if due else None
+
+    def _names_with_keys(self, pattern: str, found: str, first: Job) -> list[str]:
+        """Return the name of the first job in order, and the next names of jobs with keys."""
+        names = self._names_after(found, self._names_of_keys.get(pattern, ""), literal_prefix(pattern))
+        self._names_of_keys[pattern] = names[-1] if len(names) == IN_TURN_MAX else ""
+        return [*dict.fromkeys([first.name, *names])]
+
+    def _first_in_order(self, request: TakeRequest, now: str) -> Job | None:
+        """Return the first due job: highest priority, then earliest nextRun, then lowest jobID."""
         sort, names = self._sort_of(request), request.names
         limit = max(request.limit, TAKEN_AT_ONCE)
         while True:
