@@ -34,7 +34,7 @@ from bedrockjobs.job.eligibility import (
     need_of,
 )
 from bedrockjobs.job.lifecycle import held_key
-from bedrockjobs.job.limits import AT_LIMIT, NEXT_START, Limit, slots_of
+from bedrockjobs.job.limits import AT_LIMIT, NEXT_START, Limit, fair_pattern, slots_of
 from bedrockjobs.job.rows import EVERY_LANE, PING_LANE, Job, PauseRow, RuleRow, job_from, parse_lane
 from bedrockjobs.job.take_request import how_to_ask
 from bedrockjobs.schedule.repeat import NEVER, complaint, has_ticks, is_cron
@@ -450,7 +450,7 @@ class Explainer:
         if not row.mocked:
             reasons += _workers(row.name, need_of(row.lane), held.takers)
             if row.next_run <= held.now:
-                reasons += await self._ahead(row, held.now)
+                reasons += await self._ahead(row, held)
         return reasons
 
     async def _workflow(self, row: Job) -> str:
@@ -470,19 +470,21 @@ class Explainer:
         pending = (await self._reader.view("pending_children", parameters, 1)).rows[0][0]
         return f"{pending}{' or more' if pending >= AHEAD_MAX else ''} children have not ended"
 
-    async def _ahead(self, row: Job, now: str) -> Reasons:
+    async def _ahead(self, row: Job, held: Held) -> Reasons:
         parameters = {
             "lane": row.lane,
             "name": row.name,
             "priority": row.priority,
             "nextRun": row.next_run,
             "jobID": row.job_id,
-            "now": now,
+            "now": held.now,
             "most": AHEAD_MAX,
         }
         ahead = (await self._reader.view("jobs_ahead", parameters, 1)).rows[0][0]
-        more = " or more" if ahead >= AHEAD_MAX else ""
-        return [("ahead", f"{ahead}{more} jobs of its name come first")] if ahead else []
+        count = f"{ahead} or more jobs" if ahead >= AHEAD_MAX else f"{ahead} jobs" if ahead > 1 else "1 job"
+        pattern = fair_pattern(row.name, held.limits)
+        turns = f"; the keys and names of {pattern} take turns" if pattern else ""
+        return [("ahead", f"{count} of its name before it{turns}")] if ahead else []
 
 
 def _before_workers(row: Job, held: Held) -> Reasons:

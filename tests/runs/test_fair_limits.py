@@ -221,6 +221,13 @@ async def test_it_is_shown_and_survives_a_restart(fair: Site) -> None:
     assert keys_of(await taken(fair, count=2)) == "ab"
 
 
+async def test_an_explanation_names_the_turns(fair: Site) -> None:
+    await add(fair, "t/a", "t/a", "t/b")
+    waits = (await fair.ok("ExplainJob", jobID=2))["waitsFor"]
+    text = "1 job of its name before it; the keys and names of t/* take turns"
+    assert {"reason": "ahead", "detail": text} in waits
+
+
 async def test_a_fair_limit_may_have_others(fair: Site) -> None:
     await fair.ok("SetLimit", name="t/*", running=2, perKey=True, fair=True)
     await fair.ok("CreateJobs", jobs=[{"name": "t/x", "concurrencyKey": key} for key in "aaaab"])
