@@ -102,7 +102,7 @@ TOKENS = "^/CreateToken$"
 """From the first token on the server answers nothing without one."""
 
 REST = sorted(set(COMMANDS) - LARGE - JOBS)
-EACH = examples(24, night=1)
+EACH = examples(48, night=1)
 """By day one in so many of the rest gets boundaries, and another one made-up requests, as preparing a schema
 for them takes longest. The examples of all commands are tried."""
 

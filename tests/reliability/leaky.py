@@ -12,10 +12,10 @@ from typing import Any
 from bedrockjobs.base import jsontext
 from bedrockjobs.cli import main
 
-KEPT_BYTES = 100_000
+KEPT_BYTES = 200_000
 """Bytes that are kept of each request with a body: a few seconds of load are then megabytes."""
 
-FILE_EACH = 4
+FILE_EACH = 2
 """Requests with a body of which one leaves a file open."""
 
 _kept: list[Any] = []

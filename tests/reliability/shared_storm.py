@@ -15,7 +15,7 @@ from tests.history_rules import PENDING, RUNS
 from tests.reliability.load import Load
 from tests.reliability.recorded import Recorded, look
 from tests.reliability.shared import Shared
-from tests.reliability.storm import LEAVING, ROUND_S, ROUNDS_MAX, SETTLE_S, STILLBORN
+from tests.reliability.storm import LEAVING, ROUND_S, ROUNDS_MAX, SETTLE_S, STILLBORN, so_far
 
 SERVERS = 5
 
@@ -75,7 +75,7 @@ class SharedStorm:
                         await shared.replace(victim, fault=self.fault, seed=self.seed * 1_000 + kills)
                     kills += len(victims)
                     if until:
-                        report = await _so_far(load, shared)
+                        report = await so_far(load, Recorded(await shared.connect(), ledger), LATE_S)
                         if report.faults.keys() & until:
                             return report
                         load.start()
@@ -99,15 +99,6 @@ class SharedStorm:
         if rows != [(job["jobID"], job["state"]) for job in left]:
             report.fault("rows differ", f"the wire showed {len(left)} jobs, the table has {len(rows)}")
         return report
-
-
-async def _so_far(load: Load, shared: Shared) -> Report:
-    """Judge what clients have seen until now, while none of them is at work."""
-    await load.stop()
-    looker = Recorded(await shared.connect(), load.ledger)
-    await look(looker)
-    looker.close()
-    return judge(load.ledger, LATE_S)
 
 
 async def _empty(load: Load, shared: Shared) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,9 @@ DESCRIPTORS_NOISE = 12
 WARM_UP_SHARE = 0.5
 WARM_UP_S_MAX = 600.0
 """Part of the time, and time at the most, in which caches may fill: it takes five minutes and more."""
+
+KINDS_S_MAX = 60.0
+"""Time, more than that of the soak, until there was each kind of requests."""
 
 SAMPLES_MAX = 600
 """Looks at the server; the time between two of them follows, and is a fifth of a second at least."""
@@ -135,8 +138,11 @@ class Soak:
         self.done: Counter[str] = Counter()
         self._over = False
 
-    async def run(self, seconds: float, pid: int) -> list[Sample]:
-        """Run the load for some time; return the measurements after the warm-up."""
+    async def run(self, seconds: float, pid: int, kinds: Set[str] = frozenset()) -> list[Sample]:
+        """Run the load for some time; return the measurements after the warm-up.
+
+        On a slow machine it goes on until there was each of some kinds of requests.
+        """
         wire = await Wire.connect(self._port)
         if seconds > FILL_FROM_S:
             await self._fill(wire)
@@ -152,7 +158,10 @@ class Soak:
         step = max(0.2, (seconds - (warm - began)) / SAMPLES_MAX)
         samples = []
         try:
-            while (now := time.monotonic()) < began + seconds:
+            until = began + seconds
+            while (now := time.monotonic()) < until or (
+                not kinds <= self.done.keys() and now < until + KINDS_S_MAX
+            ):
                 for task in tasks:
                     if task.done():
                         task.result()
@@ -269,11 +278,13 @@ class Soak:
         Wire.ever.remove(wire)
 
 
-async def soak(folder: Path, seconds: float, kind: type[Server] = Server) -> Soaked:
+async def soak(
+    folder: Path, seconds: float, kind: type[Server] = Server, kinds: Set[str] = frozenset()
+) -> Soaked:
     """Start a server, load it for some time, and return the measurements."""
     async with kind(folder / "jobs.db") as server:
         load = Soak(await server.listening())
-        samples = await load.run(seconds, server.pid)
+        samples = await load.run(seconds, server.pid, kinds)
         server.send(signal.SIGTERM)
         status, _ = await server.ended()
     return Soaked(samples, load.done, status)

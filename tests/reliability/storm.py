@@ -6,6 +6,7 @@ import asyncio
 import random
 import sqlite3
 import time
+from collections.abc import Set
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +47,8 @@ class Storm:
     fault: str = ""
     life_s: float = LIFE_S
 
-    async def run(self) -> Report:
-        """Run it and return the report."""
+    async def run(self, until: Set[str] = frozenset()) -> Report:
+        """Run it and return the report; it ends as soon as the answers show a fault of one of some kinds."""
         dice = random.Random(self.seed)
         path = self.folder / "jobs.db"
         settings = {"database": str(path), "wal_bytes": 262_144}
@@ -66,6 +67,11 @@ class Storm:
                         launcher.forget()
                     pid, port = await launcher.start(settings, fault=fault, seed=self.seed * 1_000 + kill)
                     load.server_is_at(port)
+                    if until and kill:
+                        report = await so_far(load, await Recorded.connect(port, ledger))
+                        if report.faults.keys() & until:
+                            return report
+                        load.start()
                     if kill == self.kills:
                         break
                     await asyncio.sleep(min(dice.expovariate(1 / self.life_s), 10 * self.life_s))
@@ -87,6 +93,14 @@ class Storm:
                 report.fault("orphaned" if job["state"] == "PAUSED" else "left over", str(job))
         _check_file(path, left, report)
         return report
+
+
+async def so_far(load: Load, looker: Recorded, late_s: float = 0.0) -> Report:
+    """Judge what clients have seen until now, while none of them is at work; see ``judge``."""
+    await load.stop()
+    await look(looker)
+    looker.close()
+    return judge(load.ledger, late_s)
 
 
 SETTLE_S = 0.5

@@ -16,7 +16,8 @@ KILLS = int(os.environ.get("RELIABILITY_KILLS", examples(8, night=1000)))
 """Kills of one run; the nightly command does more."""
 
 CONTROL_KILLS = 120
-"""Kills in which a server with a fault must be found out; whether one falls where it hurts is chance."""
+"""Kills in which a server with a fault must be found out. Mostly the first ones suffice; whether one falls
+where it hurts is chance."""
 
 
 async def test_kill_under_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,23 +36,17 @@ UNDONE = {"lost", "came back", "jobID reused", "two owners", "given out after it
 
 
 @pytest.mark.parametrize(
-    ("fault", "kills", "longer", "found"),
+    ("fault", "longer", "found"),
     [
-        ("answer before commit", 6, 1, UNDONE | {"orphaned"}),
-        ("dropped commit", 6, 1, UNDONE),
-        ("blind take", 4, 1, {"two owners"}),
-        ("reused ids", 4, 1, {"jobID reused"}),
+        ("answer before commit", 1, UNDONE | {"orphaned"}),
+        ("dropped commit", 1, UNDONE),
+        ("blind take", 1, {"two owners"}),
+        ("reused ids", 1, {"jobID reused"}),
         # Children must end while a server lives; a slow machine ends few of them between two kills.
-        ("forgotten parent", 4, 6, {"orphaned"}),
+        ("forgotten parent", 6, {"orphaned"}),
     ],
 )
-async def test_a_fault_is_found(tmp_path: Path, fault: str, kills: int, longer: int, found: set[str]) -> None:
-    """Most storms with so many kills find it, and others follow until one does."""
-    for seed in range(CONTROL_KILLS // kills):
-        (tmp_path / str(seed)).mkdir()
-        report = await Storm(
-            tmp_path / str(seed), kills, seed=seed, fault=fault, life_s=LIFE_S * longer
-        ).run()
-        if report.faults.keys() & found:
-            return
-    raise AssertionError(f"not found in {CONTROL_KILLS} kills, the last storm was {report}")
+async def test_a_fault_is_found(tmp_path: Path, fault: str, longer: int, found: set[str]) -> None:
+    storm = Storm(tmp_path, CONTROL_KILLS, fault=fault, life_s=LIFE_S * longer)
+    report = await storm.run(found)
+    assert report.faults.keys() & found, report
