@@ -197,6 +197,25 @@ async def test_what_is_resumed_at_one_server_is_served_at_another(
     assert '"jobID":1,' in (await asyncio.wait_for(waiting, DEADLINE_S)).body
 
 
+async def test_waiters_of_two_servers_share_the_starts_of_a_key(start: Start, date: LivingClock) -> None:
+    """Each server sees when the next start is, also where the other one has used the last."""
+    a, b = await start("a", "b")
+    await a.ask(c.SetLimit(name="api/*", starts="4/1m", burst=1, per_key=True))
+    waiting = [peer.send(c.GetJob(name="api/*", connection="wait")) for peer in (a, a, b, b)]
+    await a.until(lambda: a.dispatcher.waiting == b.dispatcher.waiting == 2)
+    jobs = [{"name": "api/x", "concurrencyKey": "k", "concurrencyLimit": 9}] * 4
+    await b.ask(c.CreateJobs.read({"jobs": jobs}))
+    for number in range(1, 5):
+        await a.until(lambda number=number: sum(each.done() for each in waiting) == number)  # type: ignore[misc]
+        for peer in (a, b):
+            await peer.ask(c.ListLimits())
+        assert sum(each.done() for each in waiting) == number
+        date.advance(15.001)
+        a.dispatcher.poke()
+        b.dispatcher.poke()
+    assert sorted(jsontext.parse(each.result().body)["jobID"] for each in waiting) == [1, 2, 3, 4]
+
+
 async def test_followers_hear_of_events_and_output_at_another_server(start: Start) -> None:
     a, b = await start("a", "b")
     await b.ask(c.CreateJob(name="x"))
