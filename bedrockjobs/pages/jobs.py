@@ -21,6 +21,8 @@ from bedrockjobs.job.rows import Job
 from bedrockjobs.pages.formatting import iso, number, runs_only_if_triggered
 from bedrockjobs.pages.runs import progress_of
 from bedrockjobs.pages.site import (
+    MATCHING_S,
+    MATCHING_SLICE,
     PRESETS,
     ROWS,
     Pages,
@@ -30,6 +32,7 @@ from bedrockjobs.pages.site import (
     json_answer,
     preset_in,
     rows_asked,
+    slice_answer,
     text_in,
     time_in,
 )
@@ -190,9 +193,6 @@ def _family(counts: FamilyCounts | None) -> Family | None:
 NAMES_OFFERED = 20
 """Maximum names that are suggested while a name is typed."""
 
-MATCHING_MAX = 1_000
-"""Maximum jobs of a bulk action on all matches; the action can be repeated for more."""
-
 MOMENTS: dict[TimeField, str] = {"created": "created", "next": "next run", "last": "last run"}
 """The label of each timestamp by which jobs can be filtered."""
 
@@ -276,7 +276,6 @@ async def jobs(site: Site, request: web.Request) -> web.StreamResponse:
         later_kept=not request.query.get("keptBefore"),
         now_ms=timestamp_ms(site.now()),
         priorities=PRIORITIES,
-        matching_max=MATCHING_MAX,
     )
 
 
@@ -287,12 +286,11 @@ async def names(site: Site, request: web.Request) -> web.StreamResponse:
 
 
 async def matching(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer with the matches for a bulk action: jobIDs, the first names, and whether these are all."""
-    filters = _parse_query(request, site.views.now_ms)._replace(before=None)
-    # ``within_s``: maximum seconds for finding the jobs of a bulk action.
-    page = await site.views.find.jobs(**filters.search(), limit=MATCHING_MAX, within_s=1.0)
-    shown = [row.name for row in page.jobs[:NAMES_OFFERED]]
-    return json_answer({"ids": [row.job_id for row in page.jobs], "names": shown, "all": page.ended})
+    """Answer with a slice of the jobs that match the filter."""
+    filters = _parse_query(request, site.views.now_ms)
+    page = await site.views.find.jobs(**filters.search(), limit=MATCHING_SLICE, within_s=MATCHING_S)
+    found = [(job.job_id, job.name) for job in page.jobs]
+    return slice_answer(found, None if page.ended else page.reached)
 
 
 PAGES: Pages = (("/ui/jobs", jobs), ("/ui/jobs/names", names), ("/ui/jobs/matching", matching))

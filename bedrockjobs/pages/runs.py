@@ -21,6 +21,8 @@ from bedrockjobs.commands import ListRuns, QueryRun, ReadOutput
 from bedrockjobs.pages.formatting import hidden_options, iso
 from bedrockjobs.pages.site import (
     HEADERS,
+    MATCHING_S,
+    MATCHING_SLICE,
     PRESETS,
     ROWS,
     Pages,
@@ -29,6 +31,7 @@ from bedrockjobs.pages.site import (
     follow_tokens,
     preset_in,
     rows_asked,
+    slice_answer,
     text_in,
     time_in,
 )
@@ -228,9 +231,69 @@ TOKENS = {
 """The words before a colon in the search box, each with its query parameter."""
 
 
+class RunFilters(NamedTuple):
+    """The filters of the list; an empty one matches every run."""
+
+    status: str
+    name: str | None
+    worker: str | None
+    text: str | None
+    error_type: str | None
+    since: str | None
+    until: str | None
+    before: int | None
+
+    def search(self) -> dict[str, Any]:
+        """Return the filters as arguments of the search."""
+        parameters = self._asdict()
+        statuses = statuses_of(parameters.pop("status"))
+        return {"pattern": parameters.pop("name"), "statuses": statuses, **parameters}
+
+    def address(self) -> dict[str, str | None]:
+        """Return the filters as query parameters, without the cursor ``before``."""
+        return {
+            "status": self.status,
+            "name": self.name,
+            "worker": self.worker,
+            "text": self.text,
+            "errorType": self.error_type,
+            "from": iso(self.since),
+            "to": iso(self.until),
+        }
+
+
 async def runs(site: Site, request: web.Request) -> web.StreamResponse:
     """Show a page of runs, newest first."""
     follow_tokens(request, TOKENS)
+    filters = _parse_query(request, site.views.now_ms)
+    limit = rows_asked(request, ROWS)
+    page = await site.views.find.runs(**filters.search(), limit=limit)
+    return await site.show(
+        request,
+        "runs.html",
+        title="Runs",
+        asked=filters.address(),
+        statuses=STATUSES,
+        any_failure=ANY_FAILURE,
+        presets=PRESETS,
+        preset=preset_in(request),
+        failures=FAILED_STATUSES,
+        begins=filters.before is None,
+        found=page,
+        short=len(page.runs) < limit,
+        said={run.run_id: last_message(run.error, run.output) for run in page.runs},
+    )
+
+
+async def matching(site: Site, request: web.Request) -> web.StreamResponse:
+    """Answer with a slice of the runs that match the filter."""
+    filters = _parse_query(request, site.views.now_ms)
+    page = await site.views.find.runs(**filters.search(), limit=MATCHING_SLICE, within_s=MATCHING_S)
+    found = [(run.run_id, run.name) for run in page.runs]
+    return slice_answer(found, None if page.ended else page.reached)
+
+
+def _parse_query(request: web.Request, now: str) -> RunFilters:
     query = {key: value for key, value in request.query.items() if value}
     status = query.get("status", "")
     if status not in ("", ANY_FAILURE, *STATUSES):
@@ -238,44 +301,15 @@ async def runs(site: Site, request: web.Request) -> web.StreamResponse:
             "Malformed status", f"status: expected {ANY_FAILURE} or one of {', '.join(STATUSES)}"
         )
     checked = ListRuns.read({key: query[key] for key in ("name", "worker", "errorType") if key in query})
-    before = cursor(request, "before", "a runID")
-    since, until = (time_in(query, key, site.views.now_ms) for key in ("from", "to"))
-    text = text_in(query)
-    limit = rows_asked(request, ROWS)
-    page = await site.views.find.runs(
-        before=before,
-        statuses=statuses_of(status),
-        pattern=checked.name,
-        worker=checked.worker,
-        text=text,
-        since=since,
-        until=until,
-        error_type=checked.error_type,
-        limit=limit,
-    )
-    filters = {
-        "status": status,
-        "name": checked.name,
-        "worker": checked.worker,
-        "text": text,
-        "errorType": checked.error_type,
-        "from": iso(since),
-        "to": iso(until),
-    }
-    return await site.show(
-        request,
-        "runs.html",
-        title="Runs",
-        asked=filters,
-        statuses=STATUSES,
-        any_failure=ANY_FAILURE,
-        presets=PRESETS,
-        preset=preset_in(request),
-        failures=FAILED_STATUSES,
-        begins=before is None,
-        found=page,
-        short=len(page.runs) < limit,
-        said={run.run_id: last_message(run.error, run.output) for run in page.runs},
+    return RunFilters(
+        status,
+        checked.name,
+        checked.worker,
+        text_in(query),
+        checked.error_type,
+        time_in(query, "from", now),
+        time_in(query, "to", now),
+        cursor(request, "before", "a runID"),
     )
 
 
@@ -286,4 +320,9 @@ def last_message(error: str, output: str) -> str:
     return message if len(message) <= 200 else f"{message[:200]}…"
 
 
-PAGES: Pages = (("/ui/runs", runs), ("/ui/runs/{runID}", run), ("/ui/runs/{runID}/output.txt", output))
+PAGES: Pages = (
+    ("/ui/runs", runs),
+    ("/ui/runs/matching", matching),
+    ("/ui/runs/{runID}", run),
+    ("/ui/runs/{runID}/output.txt", output),
+)

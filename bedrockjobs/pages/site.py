@@ -333,6 +333,20 @@ ROWS = 50
 """Maximum rows of a list on a page: more than fit on a screen."""
 
 
+MATCHING_SLICE = 1_000
+"""Maximum targets that an act on all that match a filter reads at once: the page acts on them, and then reads
+the next ones."""
+
+MATCHING_S = 1.0
+"""Seconds after which the search for such targets answers with those that it has found."""
+
+
+def slice_answer(found: list[tuple[int, str]], following: int | None) -> web.Response:
+    """Answer with a slice of what matches: IDs, the first names, and where the next slice begins, or null."""
+    ids, names = [number for number, _ in found], [name for _, name in found[:10]]  # as many as are shown
+    return json_answer({"ids": ids, "names": names, "next": following})
+
+
 def rows_asked(request: web.Request, most: int) -> int:
     """Return how many rows to show, at most ``most``: a list embedded in another page asks for fewer."""
     return min(cursor(request, "rows", "a number of rows") or most, most)

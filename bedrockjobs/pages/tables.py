@@ -12,6 +12,7 @@ from bedrockjobs.base.config import (
     PER_SECOND_MAX,
     QUEUED_LIMIT_MAX,
     RUNNING_LIMIT_MAX,
+    SEEN_AT_ONCE_MAX,
     STARTS_MAX,
 )
 from bedrockjobs.base.glob import glob, literal
@@ -37,6 +38,7 @@ from bedrockjobs.job.rows import PauseRow
 from bedrockjobs.pages.formatting import number
 from bedrockjobs.pages.overview import RANGES, STEPS, range_of
 from bedrockjobs.pages.site import (
+    MATCHING_SLICE,
     ROWS,
     Pages,
     Site,
@@ -45,8 +47,9 @@ from bedrockjobs.pages.site import (
     follow_tokens,
     json_answer,
     rows_asked,
+    slice_answer,
 )
-from bedrockjobs.views.failures import Failed, failed_alike
+from bedrockjobs.views.failures import LISTED_MAX, Failed, failed_alike
 from bedrockjobs.views.name_tree import Fold
 from bedrockjobs.views.problems import pause_text, why_idle
 
@@ -175,10 +178,6 @@ def _rests(worker: dict[str, Any]) -> bool:
 # Groups that were marked as seen are collapsed below the others. Each group has a page of all its failures.
 
 
-MEMBERS_CHOSEN_MAX = 20_000
-"""Maximum jobs of a group that one click retries or deletes, in about half a minute; click again for more."""
-
-
 FAILURE_TOKENS = {"name": "name", "error": "text", "text": "text", "type": "errorType"}
 """The words before a colon in the search box, each with its query parameter."""
 
@@ -199,7 +198,7 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
     wanted = {name: filters[name] for name in names if filters[name]}
     before, runs_before = cursor(request, "before", "a jobID"), cursor(request, "runsBefore", "a runID")
     command = ListFailures.read({**wanted, "before": before or 0, "runsBefore": runs_before or 0})
-    jobs, runs = await failed_alike(site.views, command)
+    jobs, runs = await failed_alike(site.views, command, LISTED_MAX)
     return await site.show(
         request,
         "failures.html",
@@ -208,18 +207,19 @@ async def failures(site: Site, request: web.Request) -> web.StreamResponse:
         runs=_rows(runs),
         failures=FAILED_STATUSES,
         filters=filters,
+        seen_at_once=SEEN_AT_ONCE_MAX,
     )
 
 
 async def failure_members(site: Site, request: web.Request) -> web.StreamResponse:
-    """Answer with the FAILED jobs of a group for a bulk action: jobIDs, first name, whether these are all."""
+    """Answer with a slice of the FAILED jobs, or with ``of=runs`` of the failed runs, of a group."""
     filters = filters_of(request, "name", "fingerprint")
     command = ListFailures.read({name: value for name, value in filters.items() if value})
-    jobs, more = await site.views.find.members_alike(
-        command.fingerprint or "", command.name, MEMBERS_CHOSEN_MAX
+    kind = "run" if request.query.get("of") == "runs" else "job"
+    found, more = await site.views.find.all_failed_alike(
+        kind, command.name, command.fingerprint or "", cursor(request, "before", "a number"), MATCHING_SLICE
     )
-    found = {"ids": [job_id for job_id, _ in jobs], "names": [name for _, name in jobs[:1]], "all": not more}
-    return json_answer(found)
+    return slice_answer(found, found[-1][0] if more else None)
 
 
 async def failure_count(site: Site, request: web.Request) -> web.StreamResponse:

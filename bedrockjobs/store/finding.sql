@@ -260,10 +260,17 @@ SELECT alike.*, coalesce(first.lastRun, '') FROM (
         GROUP BY fingerprint HAVING max(jobID) < :before ORDER BY max(jobID) DESC LIMIT :limit
 ) AS alike LEFT JOIN jobs AS first ON first.jobID = alike.oldest ORDER BY alike.newest DESC LIMIT :limit;
 
--- name: members_alike
+-- name: all_failed_jobs_alike
 -- The FAILED jobs of a fingerprint, the newest first.
 SELECT jobID, name FROM jobs INDEXED BY jobsFailedAlike WHERE state = 'FAILED' AND fingerprint = :fingerprint
-    AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} ORDER BY jobID DESC LIMIT :limit;
+    AND jobID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {visible}
+    ORDER BY jobID DESC LIMIT :limit;
+
+-- name: all_failed_runs_alike
+-- The failed runs of a fingerprint, the newest first, without runs that made their job FAILED.
+SELECT runID, name FROM runs INDEXED BY runsFailedAlike WHERE fingerprint <> '' AND fingerprint = :fingerprint
+    AND runID < :before AND (:pattern IS NULL OR name GLOB :pattern) AND {visible} AND {no_job_failed}
+    ORDER BY runID DESC LIMIT :limit;
 
 -- name: failed_runs_alike
 -- The failed runs of a fingerprint, newest first, without runs that made their job FAILED, so that one failure

@@ -47,7 +47,7 @@ FEW = 10_000
 NAMES_WALKED = 5_000
 """Maximum names scanned for each pattern of a scope; reading them takes 5 ms."""
 
-_ERROR = 5
+_ERROR = 4
 """The column of the error in a row of ``newest_failed``."""
 
 _ANY_FINGERPRINT = "~"
@@ -186,6 +186,7 @@ class Finder:
         error_type: str | None = None,
         only_kept: bool = False,
         limit: int,
+        within_s: float | None = None,
     ) -> RunsFound:
         """Return runs with a runID below ``before``, one of the statuses, and a matching name and worker.
 
@@ -218,7 +219,7 @@ class Finder:
                 statement = "find_few_runs"
             return await self._search(statement, parameters, 0, limit, within_s)
 
-        page = await self._together(pattern, search, 0, limit, None)
+        page = await self._together(pattern, search, 0, limit, within_s)
         runs = [RunFound._make(row) for row in page.rows]
         if not self._data:
             runs = [run._replace(output="[]", error=error_kind(run.error)) for run in runs]
@@ -370,21 +371,27 @@ class Finder:
         page = await self._reader.view(f"failed_{kind}s_alike", parameters, limit, scans=True)
         return page.rows, page.more
 
-    async def members_alike(
-        self, fingerprint: str, pattern: str | None, limit: int
+    async def all_failed_alike(
+        self, kind: str, pattern: str | None, fingerprint: str, before: int | None, limit: int
     ) -> tuple[list[tuple[int, str]], bool]:
-        """Return jobID and name of FAILED jobs with a fingerprint, newest first, and whether more follow."""
-        parameters = {"fingerprint": fingerprint, "pattern": pattern, "visible": self._visible}
-        page = await self._reader.view("members_alike", parameters, limit, scans=True)
-        return [(job_id, name) for job_id, name in page.rows], page.more
+        """Return jobID or runID and name of failures below ``before``, newest first; whether more follow."""
+        parameters = {
+            "fingerprint": fingerprint,
+            "pattern": pattern,
+            "visible": self._visible,
+            "before": JOB_ID_MAX if before is None else before,
+        }
+        page = await self._reader.view(f"all_failed_{kind}s_alike", parameters, limit, scans=True)
+        return [(number, name) for number, name in page.rows], page.more
 
     async def newest_failed(
-        self, kind: str, pattern: str | None, fingerprints: list[str], before: int, members: int
-    ) -> list[tuple[Any, ...]]:
+        self, kind: str, pattern: str | None, fingerprints: list[str], before: int, members: int, told: int
+    ) -> dict[str, list[tuple[Any, ...]]]:
         """Return the newest ``members`` failures of each group with a jobID or runID below ``before``.
 
-        A row has the fingerprint, state, name, jobID or runID, time of failure, error, worker and start, and
-        when and by whom it was acknowledged.
+        A row has the state, name, jobID or runID, time of failure, error, worker and start, and when and by
+        whom it was acknowledged. Only the first ``told`` of a group have their error, since reading it takes
+        time.
         """
         parameters = {
             "groups": jsontext.dump(fingerprints),
@@ -394,12 +401,16 @@ class Finder:
             "members": members,
         }
         limit = len(fingerprints) * members
-        rows = (await self._reader.view(f"newest_failed_{kind}s", parameters, limit, scans=True)).rows
-        if kind == "job":
-            rows = [(*row[:_ERROR], error_in(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
-        if self._data:
-            return rows
-        return [(*row[:_ERROR], error_kind(row[_ERROR]), *row[_ERROR + 1 :]) for row in rows]
+        groups: dict[str, list[tuple[Any, ...]]] = {}
+        page = await self._reader.view(f"newest_failed_{kind}s", parameters, limit, scans=True)
+        for fingerprint, *row in page.rows:
+            newest = groups.setdefault(fingerprint, [])
+            error = row[_ERROR] if len(newest) < told else ""
+            if kind == "job" and error:
+                error = error_in(error)
+            row[_ERROR] = error if self._data else error_kind(error)
+            newest.append(tuple(row))
+        return groups
 
     async def failed_by_hour(
         self, pattern: str | None, fingerprints: Collection[str], hours: Sequence[str]

@@ -146,6 +146,7 @@ NO_PAGES = (
     "ui/chart",
     "ui/jobs/names",
     "ui/jobs/matching",
+    "ui/runs/matching",
     "ui/failures/count",
     "ui/failures/members",
     "ui/runs/{}/output.txt",

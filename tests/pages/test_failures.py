@@ -7,7 +7,8 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from bedrockjobs.base.errors import line_of
-from bedrockjobs.views.failures import GROUPS_SHOWN, LISTED_OF_GROUP
+from bedrockjobs.pages import tables
+from bedrockjobs.views.failures import GROUPS_SHOWN, LISTED_MAX, LISTED_OF_GROUP
 from tests.pages.conftest import StartSite
 from tests.pages.looking import Site, check
 from tests.pages.test_schedules import awake
@@ -233,8 +234,50 @@ async def test_a_group_tells_its_true_total_and_leads_to_all_of_it(site: Site, p
     await expect(group.locator("tbody tr")).to_have_count(5)
     await group.locator("summary").click()
     await group.get_by_role("button", name="Mark as seen").click()
+    await expect(page.locator("#confirm-which")).to_contain_text("Mark 105 jobs of 2 names as seen?")
     await page.locator("#confirm-yes").click()
-    await expect(group.locator("summary")).to_contain_text("105 jobs, 100 new")
+    await expect(page.locator("#news")).to_have_text("Marked as seen: 105 jobs of 2 names.")
+    assert [one["unseen"] for one in (await site.ask("ListFailures"))["jobs"]] == [0]
+
+
+async def test_all_failures_of_a_group_are_acted_on_slice_by_slice(
+    site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MATCHING_SLICE", 2)
+    for number in range(5):
+        job = await site.fail("mail/send", f"no mailbox {number}")
+        await site.ask("RetryJob", jobID=job, revive=True)
+        await site.ask("DeleteJob", jobID=job)
+    for number in range(3):
+        await site.fail("mail/send", f"no mailbox {number}")
+    await site.open(page, "ui/failures")
+    for what, count in (("run", 5), ("job", 3)):
+        group = page.locator(f"#{what}s > .group", has_text="no mailbox")
+        await group.locator("summary").click()
+        await group.get_by_role("button", name="Mark as seen").click()
+        await expect(page.locator("#confirm-which")).to_contain_text(f"{count} {what}s of mail/send")
+        await page.locator("#confirm-yes").click()
+        await expect(page.locator("#news")).to_have_text(f"Marked as seen: {count} {what}s of mail/send.")
+        await expect(group).to_have_count(0)
+    failed = await site.ask("ListFailures")
+    assert [(one["count"], one["unseen"]) for one in failed["jobs"] + failed["runs"]] == [(3, 0), (5, 0)]
+
+
+async def test_many_groups_list_few_failures_each_and_lead_to_all(site: Site, page: Page) -> None:
+    words = [f"{first}{second} broke" for first in "abcdef" for second in "ghijkl"]
+    for _ in range(3):
+        for word in words:
+            await site.fail("n", word)
+    await site.open(page, "ui/failures")
+    groups = page.locator("#jobs .group")
+    await expect(groups).to_have_count(len(words))
+    each = LISTED_MAX // len(words)
+    await expect(page.locator("#jobs tbody tr")).to_have_count(each * len(words))
+    await groups.first.locator("summary").click()
+    await expect(groups.first.locator("summary")).to_contain_text("3 jobs")
+    await groups.first.get_by_role("link", name="All 3 jobs").click()
+    await expect(page.locator("#jobs tbody tr")).to_have_count(3)
+    assert all(len(group["failures"]) == 3 for group in (await site.ask("ListFailures"))["jobs"])
 
 
 async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, page: Page) -> None:

@@ -309,18 +309,51 @@ async def test_all_that_match_are_limited_to_the_filter(site: Site, page: Page) 
     assert not await page.get_by_label("all that match").is_checked()
 
 
-async def test_more_that_match_than_one_action_takes(
+@pytest.mark.parametrize("count", [3, 4, 5])
+async def test_all_that_match_are_acted_on_slice_by_slice(
+    site: Site, page: Page, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(jobs, "MATCHING_SLICE", 2)
+    await asyncio.gather(*(site.create("a") for _ in range(count)))
+    other = await site.create("b")
+    await site.open(page, "ui/jobs?name=a")
+    await page.locator("#jobs tbody input").first.check()
+    await page.get_by_label("all that match").check()
+    await act(page, "Delete", question="Delete 2 jobs and all others that match? This cannot be undone.")
+    await expect(page.locator("#news")).to_have_text(f"Deleted: {count} jobs.")
+    await expect(page.locator("#jobs")).to_contain_text("No job matches")
+    assert [job["jobID"] for job in (await site.ask("ListJobs"))["jobs"]] == [other]
+
+
+async def test_refusals_of_all_slices_are_counted_and_the_first_told(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "MATCHING_MAX", 2)
-    await asyncio.gather(*(site.create("a") for _ in range(3)))
+    """Its state keeps a job that runs from being deleted: the others of the same and of later slices are."""
+    monkeypatch.setattr(jobs, "MATCHING_SLICE", 2)
+    kept = await site.create("a")
+    await site.take("a")
+    await asyncio.gather(*(site.create("a") for _ in range(4)))
+    site.expected = {409}
     await site.open(page, "ui/jobs")
     await page.locator("#jobs tbody input").first.check()
     await page.get_by_label("all that match").check()
+    await act(page, "Delete", question="Delete 2 jobs and all others that match? This cannot be undone.")
+    await expect(page.locator("#news")).to_contain_text(f"4 of 5 done. job {kept}: ")
+    assert [job["jobID"] for job in (await site.ask("ListJobs"))["jobs"]] == [kept]
+
+
+async def test_a_search_without_a_match_in_its_time_goes_on(
+    site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "STRETCH_MIN", 1)
+    monkeypatch.setattr(jobs, "MATCHING_S", 0)
+    old = await site.create("a", data={"to": "ann"})
+    await asyncio.gather(*(site.create("a") for _ in range(3)))
+    await site.open(page, "ui/jobs")
+    await page.locator("#jobs tbody input").first.check()
+    await page.locator("#matching").evaluate("box => { box.dataset.matching += '?text=ann'; }")
+    await page.get_by_label("all that match").check()
     await act(
-        page,
-        "Delete",
-        question="Delete 2 jobs? This cannot be undone. There may be more that match: act again for them.",
+        page, "Delete", question=f"Delete job {old} (a) and all others that match? This cannot be undone."
     )
-    await expect(page.locator("#news")).to_contain_text("Deleted: 2 jobs")
-    await expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    await expect(page.locator("#news")).to_have_text("Deleted: 1 job.")

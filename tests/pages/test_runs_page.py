@@ -78,6 +78,32 @@ async def test_selected_runs_are_deleted(site: Site, page: Page) -> None:
     assert [run["runID"] for run in (await site.ask("ListRuns"))["runs"]] == kept
 
 
+async def test_all_that_match_are_run_again_and_deleted_slice_by_slice(
+    site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "MATCHING_SLICE", 2)
+    for number in range(5):
+        await site.fail(f"mail/{number}", "no host")
+    await fill(site)
+    await site.open(page, "ui/runs?text=no+host")
+    bar = page.locator("[data-bulk]")
+    for label, question, news, verb in (
+        ("Run again", "Run 2 runs and all others that match again?", "Run again: 5 runs.", "QUEUED"),
+        ("Delete", "Delete 2 runs and all others that match with their data", "Deleted: 5 runs.", ""),
+    ):
+        await page.locator("#runs tbody tr").first.get_by_role("checkbox").check()
+        await page.get_by_label("all that match").check()
+        await bar.get_by_role("button", name=label).click()
+        await expect(page.locator("#confirm-which")).to_contain_text(question)
+        await page.locator("#confirm-yes").click()
+        await expect(page.locator("#news")).to_have_text(news)
+        if verb:
+            queued = (await site.ask("ListJobs", state=verb))["jobs"]
+            assert {job["name"] for job in queued} == {f"mail/{number}" for number in range(5)}
+    left = (await site.ask("ListRuns"))["runs"]
+    assert {run["name"] for run in left} == {"mail/a", "mail/b", "report/day"}
+
+
 async def test_pages_follow_each_other(site: Site, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "ROWS", 2)
     await fill(site)

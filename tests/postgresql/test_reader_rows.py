@@ -173,7 +173,10 @@ GIVEN: dict[str, list[Axis]] = {
         f"failed_{one}s_alike": [each("low", "", "f1"), each("high", "~"), BEFORE, PATTERN, VISIBLE]
         for one in ("job", "run")
     },
-    "members_alike": [each("fingerprint", *FINGERPRINTS), PATTERN, VISIBLE],
+    **{
+        f"all_failed_{one}s_alike": [each("fingerprint", *FINGERPRINTS), BEFORE, PATTERN, VISIBLE]
+        for one in ("job", "run")
+    },
     **{
         f"newest_failed_{one}s": [
             each("groups", jsontext.dump(FINGERPRINTS)),

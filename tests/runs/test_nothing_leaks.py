@@ -222,6 +222,7 @@ SEEN_BY_NAME = (
     "/ui/events",
     "/ui/jobs/names",
     "/ui/jobs/matching",
+    "/ui/runs/matching",
     "/metrics",
     "/healthz",
     "/events",
@@ -242,6 +243,7 @@ def paths_of(place: Place, numbers: dict[str, int]) -> list[tuple[str, str]]:
         "failures",
         "events",
         "jobs/matching",
+        "runs/matching",
     )
     found = [
         *((f"/ui/{page}", f"/ui/{page}?name=*{SECRET[:3]}*") for page in listed),

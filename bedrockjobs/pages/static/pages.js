@@ -142,7 +142,7 @@
 
   // --- actions -------------------------------------------------------------------------------------------
 
-  const named = { jobID: "job", workflowID: "workflow", runID: "run", runIDs: "run", worker: "worker", name: "" };
+  const named = { jobID: "job", workflowID: "workflow", runID: "run", runIDs: "run", jobIDs: "job", worker: "worker", name: "" };
   const SHOWN = 10;
 
   function which(key, ids, called = "") {
@@ -210,14 +210,26 @@
     boxes.forEach((box) => { box.checked = false; });
   }
 
+  // Reads the next targets that match a filter: IDs, the first names, and where the ones after them begin.
+  async function nextSlice(source, before) {
+    let found = { ids: [], names: [], next: before };
+    do {
+      const from = found.next === null ? "" : `${source.includes("?") ? "&" : "?"}before=${found.next}`;
+      const answer = await fetch(source + from);
+      if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+      found = await answer.json();
+    } while (!found.ids.length && found.next !== null);
+    return { ...found, ids: found.ids.map(String) };
+  }
+
   async function act(form, button) {
     const popover = form.closest("[popover]");
     if (popover) popover.hidePopover();
-    const { command, say, done, selection, as, called, matching } = { ...form.dataset, ...button.dataset };
+    const { command, say, done, selection, as, called, matching, atOnce } = { ...form.dataset, ...button.dataset };
     const given = fields(form, button);
     let ids = [given.jobID ?? given.runID ?? given.runIDs ?? given.workflowID ?? given.worker ?? given.name ?? called ?? ""];
-    let more = "";
     let names = [];
+    let following = null;
     if (selection) {
       const boxes = $$(`input[name="${CSS.escape(selection)}"]:checked`);
       ids = boxes.map((box) => box.value);
@@ -226,42 +238,59 @@
     const box = selection && $("input[data-matching]:checked");
     const source = matching || (box && box.dataset.matching);
     if (source) {
-      const answer = await fetch(source);
-      if (!answer.ok) return news(`The matching jobs could not be read: HTTP ${answer.status}.`, true);
-      const found = await answer.json();
-      ids = found.ids.map(String);
-      names = found.names;
-      if (!found.all) more = " There may be more that match: act again for them.";
+      try {
+        ({ ids, names, next: following } = await nextSlice(source, null));
+      } catch (error) {
+        return news(`What matches could not be read: ${error.message}.`, true);
+      }
     }
     const many = selection || source;
     const key = many ? as : ["jobID", "runID", "runIDs", "workflowID", "worker", "name"].find((name) => name in given) || "name";
     if (many && !ids.length) return news("Nothing is selected.", true);
-    const question = say.replace("{n}", () => which(key, ids, ids[0] === called ? "" : called || names[0]));
-    if (!(await confirmed(question + more, listed(ids, names), button.textContent, button.matches(".danger")))) return button.focus();
+    const all = following === null ? "" : " and all others that match";
+    const whom = matching ? called : which(key, ids, ids[0] === called ? "" : called || names[0]) + all;
+    if (!(await confirmed(say.replace("{n}", () => whom), listed(ids, names), button.textContent, button.matches(".danger")))) return button.focus();
     const failed = [];
+    let acted = 0;
+    let refused = 0;
     button.disabled = true;
     if (form.dataset.then) rest(); // the page may be of what is gone then, and is left anyway
     let at = 0;
     async function lane() {
       while (at < ids.length) {
-        const id = ids[at++];
-        if (ids.length > 1) news(`${done}: ${at} of ${ids.length} …`);
+        const some = ids.slice(at, at + Number(atOnce || 1));
+        at += some.length;
+        if (ids.length > 1) news(`${done}: ${acted + at}${following === null ? ` of ${acted + ids.length}` : ""} …`);
         let problem;
         try {
-          problem = await send(command, many ? { ...given, [key]: id } : given);
+          problem = await send(command, many ? { ...given, [key]: some.join() } : given);
         } catch (error) {
           problem = `the server was not reached (${error.message})`;
         }
-        if (problem) failed.push(`${which(key, [id])}: ${problem}`);
-        else if (selection) uncheck(selection, id);
+        if (problem) {
+          refused += some.length;
+          if (failed.length < SHOWN) failed.push(`${which(key, some)}: ${problem}`);
+        } else if (selection) some.forEach((id) => uncheck(selection, id));
       }
     }
-    await Promise.all(Array.from({ length: Math.min(LANES, ids.length) }, lane));
+    while (true) {
+      await Promise.all(Array.from({ length: Math.min(LANES, ids.length) }, lane));
+      acted += ids.length;
+      if (following === null) break;
+      at = 0;
+      try {
+        ({ ids, next: following } = await nextSlice(source, following));
+      } catch (error) {
+        failed.push(`what else matches could not be read: ${error.message}`);
+        break;
+      }
+    }
     button.disabled = false;
     if (box) box.checked = false;
     count();
-    if (!failed.length) news(`${done}: ${which(key, ids)}.`);
-    else news(`${ids.length - failed.length} of ${ids.length} done. ${failed.slice(0, SHOWN).join("; ")}`, true);
+    const some = acted === ids.length ? which(key, ids) : `${acted} ${named[key] ?? key}${acted === 1 ? "" : "s"}`;
+    if (!failed.length) news(`${done}: ${matching ? called : some}.`);
+    else news(`${acted - refused} of ${acted} done. ${failed.join("; ")}`, true);
     if (form.dataset.then && !failed.length) location.assign(form.dataset.then);
     else {
       refresh();
