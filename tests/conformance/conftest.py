@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -34,14 +35,19 @@ def postgresql() -> Iterator[tuple[PostgreSQLEngine, ManualClock] | None]:
     store.close()
 
 
-@pytest.fixture(params=engines.TRIED)
-def engine(
-    request: pytest.FixtureRequest,
-    mode: Compatibility,
-    postgresql: tuple[PostgreSQLEngine, ManualClock] | None,
-) -> Iterator[Engine]:
-    """Open each engine in turn, in the compatibility mode that the test names as ``mode``."""
-    if request.param == "postgresql":
+Open = Callable[[str, Compatibility], AbstractContextManager[Engine]]
+
+
+@pytest.fixture
+def opened(postgresql: tuple[PostgreSQLEngine, ManualClock] | None) -> Open:
+    """Return a function that opens an engine, given its name and a compatibility mode."""
+
+    @contextmanager
+    def empty(name: str, mode: Compatibility) -> Iterator[Engine]:
+        if name != "postgresql":
+            with ENGINES[name](mode) as engine:
+                yield engine
+            return
         assert postgresql is not None
         store, clock = postgresql
         store.rollback()
@@ -49,6 +55,12 @@ def engine(
         clock.move_to(START)
         store.unit = PostgreSQLUnit(store.session, store._keys, store.id, clock, serial=False)
         yield PostgreSQLQueue(store, mode, clock)
-        return
-    with ENGINES[request.param](mode) as opened:
-        yield opened
+
+    return empty
+
+
+@pytest.fixture(params=engines.TRIED)
+def engine(request: pytest.FixtureRequest, mode: Compatibility, opened: Open) -> Iterator[Engine]:
+    """Open each engine in turn, in the compatibility mode that the test names as ``mode``."""
+    with opened(request.param, mode) as engine:
+        yield engine

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from bedrockjobs.base.settings import Compatibility
@@ -17,22 +19,24 @@ from tests.conformance import (
     cases_retry_after,
     cases_take,
 )
-from tests.conformance.engine import TRIED, Engine
-from tests.conformance.scenario import ABSENT, Scenario, different
+from tests.conformance.conftest import Open
+from tests.conformance.engine import TRIED
+from tests.conformance.scenario import ABSENT, BOTH, Scenario, different
 from tests.effort import PROFILE
 
-SCENARIOS: list[Scenario] = [
-    *cases_create.SCENARIOS,
-    *cases_take.SCENARIOS,
-    *cases_change.SCENARIOS,
-    *cases_end.SCENARIOS,
-    *cases_family.SCENARIOS,
-    *cases_family_ends.SCENARIOS,
-    *cases_retry_after.SCENARIOS,
-    *cases_repeat.SCENARIOS,
-    *cases_mock.SCENARIOS,
-    *cases_cron.SCENARIOS,
-]
+KINDS: dict[str, list[Scenario]] = {
+    "create": cases_create.SCENARIOS,
+    "take": cases_take.SCENARIOS,
+    "change": cases_change.SCENARIOS,
+    "end": cases_end.SCENARIOS,
+    "family": cases_family.SCENARIOS,
+    "family ends": cases_family_ends.SCENARIOS,
+    "retryAfter": cases_retry_after.SCENARIOS,
+    "repeat": cases_repeat.SCENARIOS,
+    "mock": cases_mock.SCENARIOS,
+    "cron": cases_cron.SCENARIOS,
+}
+SCENARIOS = [*chain.from_iterable(KINDS.values())]
 
 
 def modes_on(engine: str, case: Scenario) -> tuple[Compatibility, ...]:
@@ -56,16 +60,21 @@ ON_THE_WIRE: dict[int | str, str] = {
 """Rules that no engine can keep or break, with the reason; the protocol's tests hold them."""
 
 
-@pytest.mark.parametrize(
-    ("engine", "mode", "case"),
-    RUNS,
-    ids=[f"{engine}-{mode}-{one.name}" for engine, mode, one in RUNS],
-    indirect=["engine"],
-)
-def test_scenario(engine: Engine, mode: Compatibility, case: Scenario) -> None:
-    """Every step is answered as the scenario says."""
-    for step in case.steps:
-        step.run(engine)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", BOTH)
+@pytest.mark.parametrize("name", TRIED)
+def test_scenarios(name: str, mode: Compatibility, kind: str, opened: Open) -> None:
+    """Every step of each scenario of a kind is answered as it says; to begin a test costs more than one."""
+    wrong = {}
+    for case in KINDS[kind]:
+        if mode in modes_on(name, case):
+            with opened(name, mode) as engine:
+                try:
+                    for step in case.steps:
+                        step.run(engine)
+                except AssertionError as error:
+                    wrong[case.name] = str(error)
+    assert not wrong
 
 
 def test_every_rule_has_a_scenario() -> None:
