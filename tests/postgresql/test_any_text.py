@@ -28,13 +28,16 @@ from tests.protocol.talk import DEADLINE_S, Reply, Talk
 
 __all__ = ["date", "start"]
 
+LONG_CHARS = examples(100_000, night=1_000_000)
+"""Length of a text that is longer than any name may be, and than a line of a head."""
+
 TEXTS = {
     "NUL": "w\0",
     "escape": "\x1b[2J",
     "line end": "a\nb: c",
     "lone surrogate": "\ud800x",
     "astral": "\u00a0\U0001f600",
-    "1 MB": "x" * 1_000_000,
+    "very long": "x" * LONG_CHARS,
 }
 
 CONTROLS = {"return": "a\rb", "tab": "a\tb", "delete": "a\x7fb", "next line": "a\x85b"}
@@ -43,7 +46,7 @@ CONTROLS = {"return": "a\rb", "tab": "a\tb", "delete": "a\x7fb", "next line": "a
 KINDS = list(TEXTS)
 
 AS_JSON = {kind: json.dumps(text) for kind, text in TEXTS.items()}
-"""They are encoded once: for a text of 1 MB that takes as long as its request."""
+"""They are encoded once: for a very long text that takes as long as its request."""
 
 ANY = "any text"
 """Stands for a text in a request that is encoded once for all."""
@@ -136,7 +139,7 @@ def _inside(annotation: Any) -> Iterator[tuple[str | int, ...]]:
 
 
 QUERIES = {
-    **{kind: quote(text) for kind, text in TEXTS.items() if kind not in ("lone surrogate", "1 MB")},
+    **{kind: quote(text) for kind, text in TEXTS.items() if kind not in ("lone surrogate", "very long")},
     "surrogate in UTF-8": "%ED%A0%80x",
     "no UTF-8": "%FF",
     "no escape": "%zz%",
@@ -146,7 +149,7 @@ QUERIES = {
 AS_WRITTEN = {"astral", "tab", "next line", "surrogate in UTF-8", "no UTF-8", "no escape"}
 """Texts that a name may be; of a query string, what cannot be decoded is taken as it is written."""
 
-LONG = "1 MB in a query"
+LONG = "very long in a query"
 """It is refused before it was read; the end of the connection may overtake the answer."""
 
 
@@ -163,7 +166,7 @@ def requests(spot: Spot, turn: int) -> Iterator[tuple[str, bytes]]:
         # A raw body that is not JSON is ignored.
         both = (posted(verb, body), posted(verb, body) if kind == "lone surrogate" else raw(verb, body))
         yield from ((kind, both[(at + more) % 2]) for more in range(examples(1, night=2)))
-        if kind == "1 MB":
+        if kind == "very long":
             continue
         if len(spot.path) == 1 and at % 3 < examples(1, night=3):
             name = spot.name.encode()
@@ -181,7 +184,7 @@ def requests(spot: Spot, turn: int) -> Iterator[tuple[str, bytes]]:
         for kind, query in QUERIES.items():
             yield kind, got(verb, f"{urlencode(required)}&{name}={query}")
         if spot.path == next(_paths(COMMANDS[spot.command])):  # it is refused whatever the attribute
-            yield LONG, got(verb, f"{name}={TEXTS['1 MB']}")
+            yield LONG, got(verb, f"{name}={TEXTS['very long']}")
     for header in COMMANDS[spot.command].headers:
         yield "byte", posted(verb, b"{}", b"%s: \xff\r\n" % header.encode())
 
@@ -212,7 +215,7 @@ class Asker:
 
     async def ask(self, data: bytes) -> Reply:
         """Send a request and return its reply; a closed connection is opened again for the next request."""
-        if data.startswith(b"GET ") and len(data) > len(TEXTS["1 MB"]):
+        if data.startswith(b"GET ") and len(data) > len(TEXTS["very long"]):
             return await self._refused(data)
         http = data.startswith(b"GET ") or b"HTTP/1.1" in data[:100]
         if http not in self._talks:
@@ -252,7 +255,7 @@ async def walk(servers: list[Live], *, first: int) -> None:
             reply = await askers[count % len(askers)].ask(data)
             failed = reply.code >= 500 and spot.command != "Query"  # whose refusals are 502
             refusable = (
-                spot.name not in FREE and kind not in AS_WRITTEN and (spot.name, kind) != ("key", "1 MB")
+                spot.name not in FREE and kind not in AS_WRITTEN and (spot.name, kind) != ("key", "very long")
             )
             if failed or (refusable and reply.code not in (400, 401, 402, 414)):
                 wrong.append(f"{spot} {kind}: {reply.status} to {data[:40]!r}")

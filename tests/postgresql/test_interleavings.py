@@ -152,7 +152,7 @@ TWO_MIXED = examples(6, night=1_000)
 THREE_MIXED = examples(3, night=1_000)
 """The same of three units, of which there are thousands."""
 
-THREE_IN_ONE_GO = examples(18, night=90)
+THREE_IN_ONE_GO = examples(12, night=90)
 """Orders of the beginnings and ends of three units."""
 
 WORKFLOWS_MIXED = examples(1, night=1_000)

@@ -24,7 +24,7 @@ from tests.effort import examples
 from tests.model import Outcome
 from tests.postgresql.cluster import CLUSTER
 
-EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(6, night=1_000)))
+EXAMPLES = int(os.environ.get("BEDROCKJOBS_TEST_EXAMPLES", examples(4, night=1_000)))
 COMMANDS_MAX = 13
 
 
