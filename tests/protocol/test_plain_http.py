@@ -20,7 +20,7 @@ from bedrockjobs.protocol.authentication import HTTPAuthentication, Origins, Pro
 from bedrockjobs.protocol.http_connection import AHEAD_BYTES_MAX, HTTPConnection, PlainHTTP
 from bedrockjobs.protocol.pipeline import Exchange
 from tests.conftest import Live, Serve
-from tests.effort import crossed, examples
+from tests.effort import crossed
 from tests.protocol.talk import DEADLINE_S, Reply, post
 
 USUAL = {"X-Not-Plain": "1"}
@@ -426,7 +426,7 @@ FORM = b"\r\nContent-Type: application/x-www-form-urlencoded"
 def test_a_cached_command_is_read_as_a_new_one(kind: str) -> None:
     """Random bodies of a few members, so that most differ from a cached one in one value."""
     dice, warm, cached = random.Random(1), reader(), 0
-    for _ in range(examples(2_000, night=3_000)):
+    for _ in range(3_000):
         comma, content_type = dice.choice(BETWEEN), dice.choice([b"", FORM])
         members = comma.join(
             dice.choices(dice.choice([MEMBERS, FREQUENT[kind]]), k=dice.choice([1, 2, 2, 3]))
