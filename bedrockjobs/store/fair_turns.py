@@ -10,15 +10,31 @@ Positions are in memory only: after a restart, and at another server, the turns 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from bedrockjobs.base.config import IN_TURN_MAX
+from bedrockjobs.base.config import IN_TURN_MAX, LIMITS_MAX
 from bedrockjobs.base.glob import glob, literal_prefix
 from bedrockjobs.job.limits import Limit, fair_pattern
 from bedrockjobs.job.rows import Job, parse_lane
 from bedrockjobs.job.take_request import TakeRequest
 from bedrockjobs.store.records import HIGHEST
+
+
+@dataclass(slots=True)
+class Turn:
+    """Whose turn it is, by the limit of one pattern."""
+
+    key: str = ""
+    """The key that had the last turn."""
+    name: str = ""
+    """A text above all names of the part that had the last turn, and below the next one."""
+    names_of_keys: str = ""
+    """The last of the names whose jobs were searched for the next key; empty if all names are searched."""
+    keys_next: bool = False
+    """Whether keys come before names, if jobs with and without a key are queued."""
 
 
 class TurnSeeks(Protocol):
@@ -32,7 +48,7 @@ class TurnSeeks(Protocol):
         """Return the job of some names to take now, with the priority of ``first``."""
 
     def first_of_keys(
-        self, pattern: str, after: str, first: Job, request: TakeRequest, now: str
+        self, pattern: str, turn: Turn, after: str, first: Job, request: TakeRequest, now: str
     ) -> Iterator[tuple[str, Job | None]]:
         """Yield the next locks and keys above ``after``, at most ``IN_TURN_MAX``.
 
@@ -45,12 +61,7 @@ class FairTurns:
 
     def __init__(self) -> None:
         """Begin with the first key and the first name."""
-        self._key: dict[str, str] = {}
-        """The key that had the last turn."""
-        self._name: dict[str, str] = {}
-        """A text above all names of the part that had the last turn, and below the next one."""
-        self._keys_next: dict[str, bool] = {}
-        """Whether keys come before names, if jobs with and without a key are queued."""
+        self._turns: dict[str, Turn] = {}
 
     def in_turn(
         self, first: Job, limits: Sequence[Limit], request: TakeRequest, now: str, seeks: TurnSeeks
@@ -60,57 +71,62 @@ class FairTurns:
         lane = parse_lane(first.lane)
         if pattern is None or lane.now or lane.worker or first.mocked:
             return first
-        ways = [self._of_names, self._of_keys]
-        if self._keys_next.get(pattern, bool(lane.lock)):
-            ways.reverse()
-        for way in ways:
-            job = way(pattern, first, request, now, seeks)
+        turn = self._turns.get(pattern)
+        if turn is None:
+            if len(self._turns) >= LIMITS_MAX:  # some of these limits are gone
+                self._turns.clear()
+            turn = self._turns[pattern] = Turn(keys_next=bool(lane.lock))
+        for way in (_of_keys, _of_names) if turn.keys_next else (_of_names, _of_keys):
+            job = way(pattern, turn, first, request, now, seeks)
             if job is not None:
-                self._keys_next[pattern] = not parse_lane(job.lane).lock
+                turn.keys_next = not parse_lane(job.lane).lock
                 return job
         return first
 
-    def _of_names(
-        self, pattern: str, first: Job, request: TakeRequest, now: str, seeks: TurnSeeks
-    ) -> Job | None:
-        """Return the job without a key to take; None if only jobs with a key are due."""
-        begin, after = literal_prefix(pattern), self._name.get(pattern, "")
-        found = self._names(begin, after, first, request, seeks)
-        parts: dict[str, dict[str, None]] = {}
-        for name in found:
-            if request.names.match(name) and glob(name, pattern):
-                parts.setdefault(_part(name, begin), {})[name] = None
-        if not parse_lane(first.lane).lock and (own := parts.get(_part(first.name, begin))):
-            own[first.name] = None  # the oldest of its part, which may have more names than were read
-        for part, of_part in parts.items():
-            job = seeks.first_of_names([*of_part], first, request, now)
+
+def _of_names(
+    pattern: str, turn: Turn, first: Job, request: TakeRequest, now: str, seeks: TurnSeeks
+) -> Job | None:
+    """Return the job without a key to take; None if only jobs with a key are due."""
+    begin = literal_prefix(pattern)
+    found = _next_names(begin, turn.name, first, request, seeks)
+    parts: dict[str, dict[str, None]] = {}
+    for name in found:
+        if request.names.match(name) and glob(name, pattern):
+            parts.setdefault(_part(name, begin), {})[name] = None
+    if not parse_lane(first.lane).lock and (own := parts.get(_part(first.name, begin))):
+        own[first.name] = None  # the oldest of its part, which may have more names than were read
+    for part, names in parts.items():
+        job = seeks.first_of_names([*names], first, request, now)
+        if job is not None:
+            turn.name = part + HIGHEST if part.endswith("/") else part
+            return job
+    turn.name = found[-1] if found else ""
+    return None
+
+
+def _next_names(begin: str, after: str, first: Job, request: TakeRequest, seeks: TurnSeeks) -> list[str]:
+    """Return the names whose turn is next."""
+    if request.names.exact:
+        names = sorted(request.names.exact)
+        at = bisect_right(names, after)
+        return [*names[at:], *names[:at]][:IN_TURN_MAX]
+    names = seeks.names_after(first, after, begin)
+    if after and len(names) < IN_TURN_MAX:
+        names += [name for name in seeks.names_after(first, "", begin) if name <= after]
+    return names
+
+
+def _of_keys(
+    pattern: str, turn: Turn, first: Job, request: TakeRequest, now: str, seeks: TurnSeeks
+) -> Job | None:
+    """Return the job with a key to take; None if none is due, or no key may start a job now."""
+    for after in dict.fromkeys((turn.key, "")):
+        for key, job in seeks.first_of_keys(pattern, turn, after, first, request, now):
+            turn.key = key
             if job is not None:
-                self._name[pattern] = part + HIGHEST if part.endswith("/") else part
                 return job
-        self._name[pattern] = found[-1] if found else ""
-        return None
-
-    def _names(self, begin: str, after: str, first: Job, request: TakeRequest, seeks: TurnSeeks) -> list[str]:
-        """Return the names whose turn is next."""
-        if request.names.exact:
-            names = sorted(request.names.exact)
-            return [name for name in names if name > after] + [name for name in names if name <= after]
-        names = seeks.names_after(first, after, begin)
-        if after and len(names) < IN_TURN_MAX:
-            names += [name for name in seeks.names_after(first, "", begin) if name <= after]
-        return names
-
-    def _of_keys(
-        self, pattern: str, first: Job, request: TakeRequest, now: str, seeks: TurnSeeks
-    ) -> Job | None:
-        """Return the job with a key to take; None if none is due, or no key may start a job now."""
-        after = self._key.get(pattern, "")
-        for begin in dict.fromkeys((after, "")):
-            for key, job in seeks.first_of_keys(pattern, begin, first, request, now):
-                self._key[pattern] = key
-                if job is not None:
-                    return job
-        return None
+    return None
 
 
 def name_after(after: str, begin: str) -> str:

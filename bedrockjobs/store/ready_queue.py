@@ -42,7 +42,7 @@ from bedrockjobs.job.rows import (
 )
 from bedrockjobs.job.take_request import Names, TakeRequest, names_from
 from bedrockjobs.store.base import LockPeriod, ReadyNews
-from bedrockjobs.store.fair_turns import FairTurns, name_after
+from bedrockjobs.store.fair_turns import FairTurns, Turn, name_after
 from bedrockjobs.store.pattern_index import GroupHead, PatternIndex, first_in_order
 from bedrockjobs.store.records import HIGHEST, Records, StatementExecutor
 from bedrockjobs.store.statements import STATEMENTS as SQL
@@ -786,7 +786,7 @@ class ReadyQueue:
         return first_in_order([row for row in firsts if row is not None])
 
     def first_of_keys(
-        self, pattern: str, after: str, first: Job, request: TakeRequest, now: str
+        self, pattern: str, turn: Turn, after: str, first: Job, request: TakeRequest, now: str
     ) -> Iterator[tuple[str, Job | None]]:
         """Yield the next locks and keys, each with its job to take now; see ``TurnSeeks``."""
         begin = str(Lane(False, parse_lane(first.lane).own, "x"))[:-1]

@@ -56,6 +56,13 @@ async def test_names_take_turns(fair: Site, name: str) -> None:
     assert names_of(await taken(fair, name)) == [*"abcabaaa"]
 
 
+async def test_names_of_a_long_list_take_turns(fair: Site) -> None:
+    names = [f"t/{number:03}" for number in range(IN_TURN_MAX + 8)]
+    await add(fair, *[names[0]] * 4, *[names[-1]] * 2)
+    asked = ",".join(names)
+    assert sorted(names_of(await taken(fair, asked, 3))) == ["000", "000", names[-1][2:]]
+
+
 async def test_without_a_fair_limit_the_oldest_comes_first(site: Site) -> None:
     await add(site, *["t/a"] * 5, "t/b", "t/b", "t/c")
     assert names_of(await taken(site)) == [*"aaaaabbc"]

@@ -21,7 +21,7 @@ from bedrockjobs.job.limits import Limit, slots_of, start_by_key
 from bedrockjobs.job.rows import MOCK_LANE, OPEN_LANE, OWN_COMMANDS, Job, Lane, PauseRow, found_in, parse_lane
 from bedrockjobs.job.take_request import Names, TakeRequest, exact_names
 from bedrockjobs.store.base import StillSearching
-from bedrockjobs.store.fair_turns import FairTurns, name_after
+from bedrockjobs.store.fair_turns import FairTurns, Turn, name_after
 from bedrockjobs.store.postgresql.heads import (
     ANY,
     BEGINNING,
@@ -547,8 +547,6 @@ class Takes:
         self._seen: dict[TakeKey, bool] = {}
         """For each query, whether another unit has locked a due job."""
         self._turns = FairTurns()
-        self._names_of_keys: dict[str, str] = {}
-        """By the pattern of a fair limit, the last of the names whose keys had their turns."""
 
     def forget(self) -> None:
         """Drop all positions: skipped jobs may be available now, or another unit begins."""
@@ -644,11 +642,11 @@ class Takes:
         return None if job is None or parse_lane(job.lane).lock else job
 
     def first_of_keys(
-        self, pattern: str, after: str, first: Job, request: TakeRequest, now: str
+        self, pattern: str, turn: Turn, after: str, first: Job, request: TakeRequest, now: str
     ) -> Iterator[tuple[str, Job | None]]:
         """Yield the next locks and keys, each with its job to take now; see ``TurnSeeks``."""
         found = found_in(str(parse_lane(first.lane)._replace(lock="x")))
-        names = request.names.exact or self._names_with_keys(pattern, found, first)
+        names = request.names.exact or self._names_with_keys(pattern, turn, found, first)
         of_pattern = [name for name in names if request.names.match(name) and glob(name, pattern)]
         asked = (now, found, of_pattern, first.priority, after, IN_TURN_MAX)
         (rows,) = self._transaction.run_statements((SQL["take_by_keys"], asked))
@@ -656,10 +654,10 @@ class Takes:
             due = job.queued and request.fits(job) and self._is_open(now, job)
             yield parse_lane(job.lane).lock, job if due else None
 
-    def _names_with_keys(self, pattern: str, found: str, first: Job) -> list[str]:
+    def _names_with_keys(self, pattern: str, turn: Turn, found: str, first: Job) -> list[str]:
         """Return the name of the first job in order, and the next names of jobs with keys."""
-        names = self._names_after(found, self._names_of_keys.get(pattern, ""), literal_prefix(pattern))
-        self._names_of_keys[pattern] = names[-1] if len(names) == IN_TURN_MAX else ""
+        names = self._names_after(found, turn.names_of_keys, literal_prefix(pattern))
+        turn.names_of_keys = names[-1] if len(names) == IN_TURN_MAX else ""
         return [*dict.fromkeys([first.name, *names])]
 
     def _first_in_order(self, request: TakeRequest, now: str) -> Job | None:
