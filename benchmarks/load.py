@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
+import random
 import re
 import time
 from array import array
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import cast
 
@@ -218,6 +220,36 @@ def enqueue(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
         stats.done += 1
 
 
+_ASCENDING = itertools.count(time.time_ns())
+"""Numbers that all connections share, higher than those of an earlier process."""
+_RANDOM = iter(partial(random.getrandbits, 63), None)
+
+
+def _customers(encode: Encode, stats: Stats, number: int, customers: Iterator[int], *, keyed: bool) -> Script:
+    """Create jobs whose data differ, and with ``keyed`` their unique keys too."""
+    for customer in customers:
+        its = {"data": b'{"customer":%d}' % customer}
+        if keyed:
+            its["uniqueKey"] = b'"customer-%020d"' % customer
+        yield encode("CreateJob", name=name_of(number), **its)
+        stats.done += 1
+
+
+def enqueue_differing(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
+    """Create jobs whose data differ."""
+    return _customers(encode, stats, number, _ASCENDING, keyed=False)
+
+
+def enqueue_keys(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
+    """Create jobs whose data and unique keys differ, with ascending keys."""
+    return _customers(encode, stats, number, _ASCENDING, keyed=True)
+
+
+def enqueue_random_keys(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
+    """Create jobs whose data and unique keys differ, with keys in no order."""
+    return _customers(encode, stats, number, _RANDOM, keyed=True)
+
+
 def drain(encode: Encode, stats: Stats, number: int, _size: int) -> Script:
     """Take and finish jobs until there are none."""
     get = encode("GetJob", name=name_of(number))
@@ -294,6 +326,9 @@ SCENARIOS: dict[str, tuple[Maker, ...]] = {
     "then_get": (then_get,),
     "batch": (batch,),
     "enqueue": (enqueue,),
+    "enqueue_differing": (enqueue_differing,),
+    "enqueue_keys": (enqueue_keys,),
+    "enqueue_random_keys": (enqueue_random_keys,),
     "drain": (drain,),
     "drain_batch": (drain_batch,),
     "produce_consume": (producer, consumer),

@@ -22,6 +22,8 @@ ORDER = (
     "Take",
     "Wake",
     "Steady",
+    "Unique keys, SQLite",
+    "Unique keys, PostgreSQL",
     "Worker",
     "Functions",
     "Schedules",

@@ -41,6 +41,7 @@ class Cell:
     """How much of one core the load used: near 100 % it is the load that is measured."""
     per_commit: float
     """Commands in one commit; 0 without commits."""
+    requests: int
 
 
 class Bench:
@@ -90,6 +91,7 @@ class Bench:
             cpu / max(found["requests"], 1) * 1e6,
             found["load_cpu"],
             (after["commands"] - before["commands"]) / commits if commits else 0.0,
+            max(found["requests"], 1),
         )
 
     def alternate(self, server: Served, runs: list[tuple[str, str, int, int]]) -> list[Cell]:

@@ -69,7 +69,7 @@ class RequestCache:
     def __init__(self) -> None:
         self._whole: OrderedDict[bytes, Request] = OrderedDict()
         self._templates: OrderedDict[bytes, tuple[Request, Callable[[Any], Any]]] = OrderedDict()
-        self._pairs: OrderedDict[bytes, tuple[Request, list[Callable[[Any], Any]]]] = OrderedDict()
+        self._pairs: OrderedDict[tuple[bytes, ...], tuple[Request, tuple[_PairValue, ...]]] = OrderedDict()
 
     def find(self, head: bytes) -> Request | None:
         """Return the cached request for a head, which may have another open value; None if there is none.
@@ -84,10 +84,13 @@ class RequestCache:
         end = len(head)
         template = self._templates.get(head[:value_at])
         if template is None:
+            pair = _OPEN_PAIR(head)
+            if pair is not None:
+                return self._find_pair(head, pair)
             value_at, end = _open_value(head)
             template = self._templates.get(head[:value_at] + _GAP + head[end:]) if value_at else None
             if template is None:
-                return self._find_pair(head)
+                return None
         found, validate = template
         try:
             text = head[value_at:end].decode().strip()
@@ -102,25 +105,22 @@ class RequestCache:
             return alone
         return found
 
-    def _find_pair(self, head: bytes) -> Request | None:
+    def _find_pair(self, head: bytes, pair: re.Match[bytes]) -> Request | None:
         """Return what ``find`` does, for a request in which two values differ."""
-        spans = _open_pair(head)
-        template = self._pairs.get(_without(head, spans)) if spans else None
+        template = self._pairs.get(pair.group(1, 3, 5))
         if template is None:
             return None
-        found, validators = template
-        values = []
+        found, ((data_group, validate_data), (key_group, validate_key)) = template
         try:
-            for (value_at, end), validate in zip(spans, validators, strict=True):
-                text = head[value_at:end].decode().strip()
-                if not text or "\\" in text:
-                    return None
-                values.append(validate(text))
+            data, key = pair[data_group].decode().strip(), pair[key_group].decode().strip()
+            if not data or not key or "\\" in data or "\\" in key:
+                return None
+            value = validate_data(data), validate_key(key)
         except (UnicodeDecodeError, ValidationError):
             return None
         if len(head) > REQUEST_CACHED_BYTES_MAX:  # a long value must not stay in the cache
-            return replace(found, ordinary=False, value=tuple(values))
-        found.value = tuple(values)
+            return replace(found, ordinary=False, value=value)
+        found.value = value
         return found
 
     def remember(self, request: Request, command: Command[Any], *, ordinary: bool) -> None:
@@ -129,14 +129,16 @@ class RequestCache:
         if not head or len(head) > REQUEST_CACHED_BYTES_MAX:
             return
         request.waits = command.waiting
-        spans = _open_pair(head)
-        if spans:
-            parts = [self._open_part(request, command, *span, alone=False) for span in spans]
-            if all(validate is not None for _, validate in parts):
-                fields = tuple(field for field, _ in parts)
-                request.prepared, request.ordinary = Prepared(command, fields), ordinary
-                validators = [validate for _, validate in parts if validate is not None]
-                put_cached(self._pairs, _without(head, spans), (request, validators))
+        pair = _OPEN_PAIR(head)
+        if pair is not None:
+            groups = (2, 4) if pair[1].endswith(_DATA_LINE) else (4, 2)
+            parts = [self._open_part(request, command, *pair.span(group), alone=False) for group in groups]
+            values = [
+                (group, validate) for group, (_, validate) in zip(groups, parts, strict=True) if validate
+            ]
+            if len(values) == 2:
+                request.prepared, request.ordinary = Prepared(command, tuple(f for f, _ in parts)), ordinary
+                put_cached(self._pairs, pair.group(1, 3, 5), (request, tuple(values)))
             return
         if command.is_cached:
             request.prepared, request.ordinary = Prepared(command), ordinary
@@ -184,33 +186,23 @@ class RequestCache:
 _GAP = b"\n\n"
 """Stands for a cut-out value in the cache key of a request; it cannot occur in a head."""
 
-_OPEN_PAIR = tuple(b"\n%b:" % name.encode() for name in OPEN_PAIR)
-"""Beginnings of the two lines that both differ from request to request."""
+_OPEN_PAIR = re.compile(
+    rb"(CreateJob.*?\n(?:%b):)([^\n]*+)(.*?\n(?:%b):)([^\n]*+)(.*)" % (("|".join(OPEN_PAIR).encode(),) * 2),
+    re.DOTALL,
+).match
+"""Splits a head at the values of the two lines that both differ from request to request.
 
-Spans = tuple[tuple[int, int], ...]
+With more than two such lines, a split at the first two equals that of no cached request: ``remember`` leaves
+such a head out.
+"""
+
+_DATA_LINE = b"\n%b:" % OPEN_PAIR[0].encode()
+
+_PairValue = tuple[int, Callable[[Any], Any]]
+"""The group of ``_OPEN_PAIR`` with a value, and its validator."""
 
 _OPEN_LINES = {kind.__name__.encode(): b"\n%b:" % name.encode() for kind, name in OPEN_FIELDS.items() if name}
 """Beginning of the line that differs from request to request, by method line."""
-
-
-def _open_pair(head: bytes) -> Spans:
-    """Return where the values of the lines of ``_OPEN_PAIR`` begin and end; empty unless each occurs once."""
-    if not head.startswith(b"CreateJob"):
-        return ()
-    spans = []
-    for opening in _OPEN_PAIR:
-        value_at = head.find(opening) + len(opening)
-        if value_at < len(opening) or head.find(opening, value_at) >= 0:
-            return ()
-        end = head.find(b"\n", value_at)
-        spans.append((value_at, len(head) if end < 0 else end))
-    return tuple(spans)
-
-
-def _without(head: bytes, spans: Spans) -> bytes:
-    """Return the cache key of a head: the head without the values in ``spans``."""
-    (first_at, first_end), (second_at, second_end) = sorted(spans)
-    return head[:first_at] + _GAP + head[first_end:second_at] + _GAP + head[second_end:]
 
 
 def _open_value(head: bytes) -> tuple[int, int]:

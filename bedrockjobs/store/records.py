@@ -431,10 +431,9 @@ class Records:
         found: tuple[str, str] | None = self._execute(self._sql["unique_key_of"], (job_id,)).fetchone()
         return found
 
-    def claim_key(self, key: str, job: JobOfKey, now: str) -> JobOfKey | None:
-        """Store a key for a job and return None, or return the job that has the key already."""
-        new = (key, job.job_id, now, job.name, job.holds)
-        stored = self._execute(self._sql["claim_key"], new).rowcount == 1
+    def claim_key(self, key: str, job_id: int, holds: str, now: str) -> JobOfKey | None:
+        """Store a unique key for a job and return None, or return the job that has the key already."""
+        stored = self._execute(self._sql["claim_key"], (key, job_id, now, holds)).rowcount == 1
         return None if stored else self.job_of_key(key, "")
 
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:

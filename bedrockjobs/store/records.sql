@@ -268,8 +268,8 @@ DELETE FROM ticks WHERE jobID = ?;
 SELECT jobID, name, holds FROM keys WHERE key = ? AND created > ?;
 
 -- name: claim_key
--- Store a key unless it exists.
-INSERT INTO keys (key, jobID, created, name, holds) VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING;
+-- Store a unique key unless it exists.
+INSERT INTO keys (key, jobID, created, name, holds) VALUES (?, ?, ?, '', ?) ON CONFLICT (key) DO NOTHING;
 
 -- name: unique_key_of
 -- The unique key of a job, which has at most one.

@@ -123,3 +123,21 @@ def test_numbers_that_other_hands_have_used_are_passed_over(servers: Servers) ->
     one.store.session.script(f"INSERT INTO jobs {columns_and_values} FROM generate_series(2, 5000) AS n")
     found = [one.do(c.CreateJob, name="a") for _ in range(2)]
     assert found == [{"jobID": 1}, {"jobID": 5001}]
+
+
+def test_the_keys_of_a_unit_are_written_by_one_statement(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = servers(1)
+    one.do(c.CreateJob, name="a", uniqueKey="old")
+    one.do(c.DeleteJob, jobID=1)
+    sent: list[str] = []
+    session = one.store.session
+    commit = session.commit
+    monkeypatch.setattr(session, "commit", lambda them: sent.extend(sql for sql, _ in them) or commit(them))
+    jobs = [{"name": "a", "uniqueKey": key} for key in ("old", "k1", "k1", "k2")]
+    found = one.do(c.CreateJobs, jobs=[*jobs, {"name": "a", "idempotencyKey": "k1"}])
+    assert found == {"jobIDs": [2, 3, 3, 4, 5], "created": [True, True, False, True, True]}
+    assert sum("INTO keys" in sql for sql in sent) == 1
+    assert one.value("SELECT array_agg(jobID ORDER BY jobID) FROM keys") == [2, 3, 4, 5]
+    assert one.do(c.CreateJobs, jobs=jobs) == {"jobIDs": [2, 3, 3, 4], "created": [False] * 4}

@@ -170,7 +170,7 @@ def _claim_key(context: Context, spec: JobSpec, job_id: int, *, mocked: bool) ->
     """
     holds = held_until(spec, context.now_ms)
     records, key = context.unit.records, _stored_key(spec, mocked=mocked)
-    known = records.claim_key(key, JobOfKey(job_id, "", holds), context.now_ms)
+    known = records.claim_key(key, job_id, holds, context.now_ms)
     if known is None:
         return
     try:

@@ -21,7 +21,7 @@ from bedrockjobs.engine.handlers import take
 from bedrockjobs.engine.handlers.context import Answer, Context, request_of
 from bedrockjobs.engine.handlers.create import held_until
 from bedrockjobs.job import lifecycle
-from bedrockjobs.job.rows import Job, JobOfKey, is_mock_data
+from bedrockjobs.job.rows import Job, is_mock_data
 from bedrockjobs.job.take_request import names_from
 
 Act = Callable[[Context, Any], "take.Outcome | None"]
@@ -128,20 +128,20 @@ def _create_unique(command: CreateJob, field: OpenField) -> Act | None:
     name, state, data_open = command.name, lifecycle.QUICK_CREATE[2], field == "data"
     both_open = isinstance(field, tuple)
     rest = _rest_of(command, state)
-    before_key, data = command.key_prefix, command.data
-    key = command.held_key
+    before_key, data, key = command.key_prefix, command.data, command.held_key
 
     def act(context: Context, value: Any) -> Answer | None:
         unit, now = context.unit, context.now_ms
         if both_open:
-            its_key, its_data = before_key + value[1], value[0]
+            its_data, its_key = value
+            its_key = before_key + its_key
         else:
             its_key, its_data = (key, value) if data_open else (before_key + value, data)
-        if is_mock_data(its_data) or unit.records.limits():
+        records = unit.records
+        if is_mock_data(its_data) or records.limits():
             return None
         job_id = unit.new_job_id()
-        claimed = JobOfKey(job_id, "", held_until(command, now))
-        if unit.records.claim_key(its_key, claimed, now) is not None:
+        if records.claim_key(its_key, job_id, held_until(command, now), now) is not None:
             unit.return_job_id(job_id)
             return None
         unit.insert(_new(Job, (context.now, job_id, state, name, now, "", "", its_data, *rest)))

@@ -218,6 +218,13 @@ UPDATE jobs SET fingerprint = new.fingerprint FROM unnest($1::bigint[], $2::text
 UPDATE runs SET fingerprint = new.fingerprint FROM unnest($1::bigint[], $2::text[]) AS new (runID, fingerprint)
     WHERE runs.runID = new.runID;
 
+-- name: put_keys
+-- Store idempotency keys and unique keys.
+INSERT INTO keys (key, jobID, created, name, holds) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[],
+    $4::text[], $5::text[])
+    ON CONFLICT (key) DO UPDATE
+    SET jobID = excluded.jobID, created = excluded.created, name = excluded.name, holds = excluded.holds;
+
 -- name: add_events
 -- Insert events in the given order.
 INSERT INTO events (at, kind, name, jobID, runID, by, detail) SELECT * FROM unnest($1::text[], $2::text[], $3::text[],

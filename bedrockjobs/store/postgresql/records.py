@@ -52,6 +52,8 @@ class PostgreSQLRecords(Records):
         """The output of prefetched runs that have printed little; None if a run has printed nothing."""
         self._keys: dict[str, tuple[JobOfKey, str] | None] = {}
         """The job of each key, and when the key was stored."""
+        self._new_keys: dict[str, Row] = {}
+        """Buffered rows of the table ``keys``."""
         self._held: dict[int, tuple[str, str] | None] = {}
         """The columns ``key`` and ``holds`` of each job's unique key; None if the job has none."""
         self._kept: dict[int, tuple[RunRow, RunGiven]] | None = None
@@ -87,7 +89,7 @@ class PostgreSQLRecords(Records):
 
     def _forget_ahead(self) -> None:
         self._runs, self._over, self._ends, self._small = {}, [], {}, {}
-        self._keys, self._held = {}, {}
+        self._keys, self._held, self._new_keys = {}, {}, {}
         self._opened, self._closed, self._chunks = [], [], []
         self._fingerprints = {"job": [], "run": []}
         self._kept = None
@@ -215,14 +217,16 @@ class PostgreSQLRecords(Records):
 
     @property
     def changed(self) -> bool:
-        """Return whether there are buffered runs, lines or fingerprints."""
-        return bool(self._opened or self._closed or self._chunks or any(self._fingerprints.values()))
+        """Return whether there are buffered runs, lines, fingerprints or keys."""
+        return bool(
+            self._opened or self._closed or self._chunks or self._new_keys or any(self._fingerprints.values())
+        )
 
     def differences(self) -> list[Statement]:
-        """Return and clear the statements that write buffered runs, lines and fingerprints."""
+        """Return and clear the statements that write buffered runs, lines, fingerprints and keys."""
         opened, closed, chunks = self._opened, self._closed, self._chunks
-        fingerprints = self._fingerprints
-        self._opened, self._closed, self._chunks = [], [], []
+        fingerprints, keys = self._fingerprints, self._new_keys
+        self._opened, self._closed, self._chunks, self._new_keys = [], [], [], {}
         self._fingerprints = {"job": [], "run": []}
         sets = (
             ("insert_runs", columns([(*run.begin_columns, *given) for run, given in opened])),
@@ -230,6 +234,7 @@ class PostgreSQLRecords(Records):
             ("append_chunks", columns([*map(tuple, chunks)])),
             ("fingerprint_jobs", columns([*dict(fingerprints["job"]).items()])),
             ("fingerprint_runs", columns([*fingerprints["run"]])),
+            ("put_keys", columns([*keys.values()])),
         )
         return [(SQL[name], parameters) for name, parameters in sets if parameters]
 
@@ -289,17 +294,17 @@ class PostgreSQLRecords(Records):
         return used[0] if used is not None and used[1] > since else None
 
     @override
-    def claim_key(self, key: str, job: JobOfKey, now: str) -> JobOfKey | None:
+    def claim_key(self, key: str, job_id: int, holds: str, now: str) -> JobOfKey | None:
         known = self.job_of_key(key, "")  # prefetched
         if known is None:
-            self.put_key(key, job, now)
+            self.put_key(key, JobOfKey(job_id, "", holds), now)
         return known
 
     @override
     def put_key(self, key: str, job: JobOfKey, now: str) -> None:
         self._keys[key] = (job, now)
         self._held = {}
-        super().put_key(key, job, now)
+        self._new_keys[key] = (key, job.job_id, now, job.name, job.holds)
 
     @override
     def unique_key_of(self, job_id: int) -> tuple[str, str] | None:
