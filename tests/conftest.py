@@ -35,7 +35,7 @@ from tests.protocol.talk import DEADLINE_S, Reply, Talk, post, request
 from tests.run import SLASH
 
 # The same examples in each run: a change is judged by what it changed. A nightly run looks for others.
-hypothesis_settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis_settings.register_profile("same", derandomize=True, deadline=None, max_examples=40)
 hypothesis_settings.register_profile("random", derandomize=False, deadline=None)
 hypothesis_settings.register_profile("fast", derandomize=True, deadline=None, max_examples=10)
 hypothesis_settings.load_profile(PROFILE)

@@ -12,7 +12,7 @@ from cli_fake import FakeServer, fake_server, run, sent
 
 from bedrockjobs.cli.import_ import import_
 from bedrockjobs.definitions import read
-from tests.effort import crossed
+from tests.effort import crossed, examples
 
 NOTHING = {"added": [], "changed": [], "removed": [], "unchanged": ["a"]}
 
@@ -188,7 +188,7 @@ HOSTILE = {
     "lists": "[" * 50_000,
     "objects": "{" * 50_000,
     "blocks": "a {" * 50_000,
-    "blanks": " " * 15_000_000,
+    "blanks": " " * examples(3_000_000, night=15_000_000),
 }
 
 

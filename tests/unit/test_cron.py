@@ -322,7 +322,7 @@ ZONE = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/L
 MOMENT = st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))
 
 
-@settings(max_examples=examples(50, night=900), deadline=None)
+@settings(max_examples=examples(25, night=900), deadline=None)
 @given(EXPRESSION, ZONE, MOMENT)
 def test_ticks_increase_and_none_is_left_out(text: str, zone: str, after: datetime) -> None:
     tick = next_tick(text, after, zone)
@@ -338,7 +338,7 @@ def test_ticks_increase_and_none_is_left_out(text: str, zone: str, after: dateti
     assert later > tick
 
 
-@settings(max_examples=examples(50, night=900), deadline=None)
+@settings(max_examples=examples(25, night=900), deadline=None)
 @given(EXPRESSION, MOMENT)
 def test_a_tick_matches_its_own_expression(text: str, after: datetime) -> None:
     tick = next_tick(text, after)
@@ -361,7 +361,7 @@ def _holds(term: str, value: int, low: int, high: int) -> bool:
     return start <= value <= end and (value - start) % int(step or 1) == 0
 
 
-@settings(max_examples=examples(50, night=500), deadline=None)
+@settings(max_examples=examples(25, night=500), deadline=None)
 @given(st.text(max_size=40) | st.text("0123456789*/-,LW#@?monjanTZ \t", max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

@@ -24,7 +24,7 @@ from tests.effort import examples
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
-EXPRESSIONS = examples(3_000, night=21_000)
+EXPRESSIONS = examples(2_500, night=21_000)
 PLAIN_EACH = examples(3, night=1)
 """One of so many expressions is compared that an oracle reads as we do; with a rule, each one is."""
 

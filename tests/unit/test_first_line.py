@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bedrockjobs.protocol.connection import HTTP_METHODS, FirstLine
+from tests.effort import examples
 from tests.unit.test_pipeline import cut
 
 
@@ -29,7 +30,7 @@ words = st.sampled_from(
 @given(
     st.lists(st.one_of(words, st.binary(max_size=3)), max_size=6), st.lists(st.integers(0, 40), max_size=5)
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(200, night=600), deadline=None)
 def test_the_protocol_however_the_first_line_is_cut(chosen: list[bytes], cuts: list[int]) -> None:
     data = b"".join(chosen)
     text = data.lstrip(b"\r\n")

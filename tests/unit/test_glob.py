@@ -48,7 +48,7 @@ def test_examples(name: str, pattern: str, matches: bool) -> None:
     assert sqlite_glob(name, pattern) is matches
 
 
-@settings(max_examples=examples(100, night=3_000), deadline=None)
+@settings(max_examples=examples(40, night=3_000), deadline=None)
 @given(st.text(LETTERS, max_size=8), st.text(LETTERS, max_size=10))
 def test_any_pattern_matches_as_in_sqlite(name: str, pattern: str) -> None:
     assert glob(name, pattern) is sqlite_glob(name, pattern)
@@ -80,7 +80,7 @@ def test_plain(text: str, plain: bool) -> None:
     assert is_plain(text) is plain
 
 
-@settings(max_examples=examples(100, night=3_000), deadline=None)
+@settings(max_examples=examples(40, night=3_000), deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.text("ab/*?[", max_size=9), st.integers(0, 2)), max_size=60),
     st.lists(st.text("ab/", max_size=9), max_size=10),

@@ -19,6 +19,7 @@ from cli_fake import fake_server, run
 from bedrockjobs.cli import settings_sources
 from bedrockjobs.cli.import_ import import_
 from bedrockjobs.definitions import FORMATS, Format, parsed
+from tests.effort import crossed
 
 TOO_LONG = "expected a number of at most 4,300 digits"
 
@@ -104,10 +105,9 @@ It has numbers in each place that its format knows.
 
 
 def with_huge_numbers(text: str) -> Iterator[str]:
-    """Yield the text with each of its numbers replaced by each huge one."""
-    for number in re.finditer(r"(?<![\w#])\d+(?:\.\d+)?", text):
-        for huge in HUGE.values():
-            yield text[: number.start()] + huge + text[number.end() :]
+    """Yield the text with each of its numbers replaced by each huge one; by day by one of them in turn."""
+    for number, huge in crossed(re.finditer(r"(?<![\w#])\d+(?:\.\d+)?", text), HUGE.values()):
+        yield text[: number.start()] + huge + text[number.end() :]
 
 
 @pytest.mark.parametrize("words", FILES, ids=" ".join)

@@ -39,7 +39,7 @@ def listed(frequency: int, last: int, start: int) -> str:
     return ",".join(map(str, values[:most]))
 
 
-@settings(max_examples=examples(400, night=5_000), deadline=None)
+@settings(max_examples=examples(160, night=5_000), deadline=None)
 @given(
     st.sampled_from([("minute", 1, 59), ("hour", 60, 23), ("day", 1440, 29)]).flatmap(
         lambda unit: st.tuples(st.just(unit), st.integers(1, unit[2]))
@@ -265,7 +265,7 @@ def fields(draw: Any, low: int, high: int) -> tuple[str, set[int] | None]:
     return ",".join(words), values
 
 
-@settings(max_examples=examples(400, night=5_000), deadline=None)
+@settings(max_examples=examples(160, night=5_000), deadline=None)
 @given(st.tuples(*(fields(*limits) for limits in LIMITS.values())), st.integers(0, 1460))
 def test_cron_expressions_fire_as_fugit_says(
     said: tuple[tuple[str, set[int] | None], ...], days_later: int

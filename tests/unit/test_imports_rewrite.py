@@ -92,7 +92,7 @@ ARGUMENTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(60, night=600), deadline=None)
+@settings(max_examples=examples(25, night=600), deadline=None)
 @given(ARGUMENTS)
 def test_every_expression_that_is_written_means_the_same(arguments: dict[str, str]) -> None:
     """For any arguments, the result is equivalent or refused."""

@@ -34,7 +34,7 @@ spellings = st.sampled_from(
 
 
 @given(objects, spellings)
-@settings(max_examples=examples(40, night=500), deadline=None)
+@settings(max_examples=examples(25, night=500), deadline=None)
 def test_an_object_falls_into_its_members_and_is_joined_again(
     value: dict[str, Any], how: dict[str, Any]
 ) -> None:
@@ -48,7 +48,7 @@ def test_an_object_falls_into_its_members_and_is_joined_again(
 
 
 @given(st.lists(values, max_size=5), spellings)
-@settings(max_examples=examples(30, night=500), deadline=None)
+@settings(max_examples=examples(25, night=500), deadline=None)
 def test_an_array_falls_into_its_elements(value: list[Any], how: dict[str, Any]) -> None:
     text = json.dumps(value, **how)
     assert [json.loads(part) for part in jsontext.elements(text)] == value
@@ -72,7 +72,7 @@ patches = st.recursive(scalars, lambda inner: st.dictionaries(keys, inner, max_s
 
 
 @given(st.dictionaries(keys, patches, max_size=4), st.dictionaries(keys, patches, max_size=4))
-@settings(max_examples=examples(40, night=500), deadline=None)
+@settings(max_examples=examples(25, night=500), deadline=None)
 def test_merge_patch_is_rfc_7396(target: dict[str, Any], patch: dict[str, Any]) -> None:
     merged = jsontext.Merging().patched(json.dumps(target), json.dumps(patch))
     assert json.loads(merged) == _merge(target, patch)

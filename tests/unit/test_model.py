@@ -47,7 +47,7 @@ MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2100, 12, 31))
 
 
 @given(MOMENTS, st.lists(STEPS, min_size=1, max_size=5))
-@settings(max_examples=examples(60, night=1_000), deadline=None)
+@settings(max_examples=examples(25, night=1_000), deadline=None)
 def test_modifiers_move_a_moment_as_sqlite_does(
     sqlite: sqlite3.Connection, moment: datetime, steps: list[str]
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_moment_beyond_the_calendar_is_none() -> None:
 
 
 @given(st.integers(1, 3 * 3600), st.integers(1, 40 * 86400))
-@settings(max_examples=examples(80, night=200), deadline=None)
+@settings(max_examples=examples(32, night=200), deadline=None)
 def test_a_jump_keeps_the_phase_and_leaves_no_slot_out(period: int, behind: int) -> None:
     """In current mode a late run moves to the first time after now that keeps the interval's phase."""
     slot = NOW - timedelta(seconds=behind)
@@ -119,7 +119,7 @@ def test_milliseconds_are_written_where_there_are_any(microsecond: int, expected
 @example("[c-a]", "c")
 @example("[a-b-c]", "-")
 @example("[^]a]", "]")
-@settings(max_examples=examples(60, night=1_000), deadline=None)
+@settings(max_examples=examples(25, night=1_000), deadline=None)
 def test_glob_matches_as_sqlite_does(sqlite: sqlite3.Connection, pattern: str, name: str) -> None:
     """Every pattern, the malformed ones too."""
     (expected,) = sqlite.execute("SELECT ? GLOB ?", (name, pattern)).fetchone()
@@ -230,7 +230,7 @@ def waits_for_something(model: Model, row: Row) -> bool:
 
 
 @given(stories(), st.sampled_from(["document", "current"]))
-@settings(max_examples=examples(80, night=150), deadline=None)
+@settings(max_examples=examples(32, night=150), deadline=None)
 def test_whatever_comes_the_table_makes_sense(
     story: list[tuple[float, Command[Any]]], mode: Compatibility
 ) -> None:

@@ -231,7 +231,7 @@ class Both:
     st.sampled_from([1, 2, 256]),
     st.sampled_from([0, 1, 3]),
 )
-@settings(max_examples=examples(80, night=500), deadline=None)
+@settings(max_examples=examples(32, night=500), deadline=None)
 def test_the_store_finds_what_a_plain_search_finds(
     history: list[tuple[str, object]], groups_max: int, patterns_max: int, slice_: int
 ) -> None:

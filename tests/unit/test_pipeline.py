@@ -132,7 +132,7 @@ whole_requests = st.lists(st.sampled_from(list(REQUESTS)), max_size=12)
     st.lists(st.integers(0, 1_000), max_size=6),
     st.booleans(),
 )
-@settings(max_examples=examples(150, night=400), deadline=None)
+@settings(max_examples=examples(60, night=400), deadline=None)
 def test_however_it_is_cut(chosen: list[bytes], cuts: list[int], at_once: bool) -> None:
     data = b"".join(chosen)
     expected = run([data], at_once=at_once)
@@ -141,7 +141,7 @@ def test_however_it_is_cut(chosen: list[bytes], cuts: list[int], at_once: bool) 
 
 
 @given(whole_requests, st.data())
-@settings(max_examples=examples(150, night=400), deadline=None)
+@settings(max_examples=examples(60, night=400), deadline=None)
 def test_outcomes_in_any_order_give_the_same_answers(kinds: list[str], data: st.DataObject) -> None:
     pieces = [b"".join(REQUESTS[kind] for kind in kinds)]
     chosen = run(pieces, lambda count: data.draw(st.integers(0, count - 1)))

@@ -264,7 +264,7 @@ ends = st.tuples(st.sampled_from([*ENDS, *LIFE]), st.integers(0, 200), st.boolea
 
 
 @given(st.lists(steps, min_size=8, max_size=40), st.lists(ends, max_size=12))
-@settings(max_examples=examples(80, night=2_000), deadline=None)
+@settings(max_examples=examples(32, night=2_000), deadline=None)
 def test_every_taken_job_is_sent_or_goes_back(
     life: list[tuple[str, int, bool, bool]], end: list[tuple[str, int, bool, bool]]
 ) -> None:

@@ -222,7 +222,7 @@ parts = st.sampled_from(
 @given(
     st.lists(st.one_of(parts, st.binary(max_size=4)), max_size=25), st.lists(st.integers(0, 500), max_size=6)
 )
-@settings(max_examples=examples(120, night=1_000), deadline=None)
+@settings(max_examples=examples(48, night=1_000), deadline=None)
 def test_however_it_is_cut(chosen: list[bytes], cuts: list[int]) -> None:
     data = b"".join(chosen)
     at = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})

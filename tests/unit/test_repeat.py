@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bedrockjobs.base.config import REPEAT_MODIFIERS_MAX
 from bedrockjobs.schedule.cron import BadSchedule, parse
 from bedrockjobs.schedule.repeat import complaint, later, next_run, parse_repeat, parse_retry_after
+from tests.effort import examples
 
 SCHEDULED, STARTED, FINISHED = "2026-11-21 13:00:00", "2026-11-21 13:15:00", "2026-11-21 13:45:00"
 
@@ -147,7 +148,7 @@ anchors = st.sampled_from(["START OF DAY", "START OF MONTH", "START OF YEAR", "S
     st.sampled_from(["SCHEDULED", "STARTED", "FINISHED"]),
     st.lists(st.one_of(offsets, anchors), min_size=1, max_size=6),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, night=300), deadline=None)
 def test_case_and_blanks_mean_nothing_and_the_result_is_a_timestamp(base: str, modifiers: list[str]) -> None:
     text = f"{base}, {', '.join(modifiers)}"
     found = after(text)

@@ -102,7 +102,7 @@ def command_of(head: bytes, requests: RequestCache) -> Command[object]:
     return command
 
 
-@settings(max_examples=examples(100, night=3_000))
+@settings(max_examples=examples(40, night=3_000))
 @given(st.lists(heads, min_size=2, max_size=8))
 def test_nothing_is_remembered_wrongly(asked: list[bytes]) -> None:
     requests = RequestCache()
@@ -110,7 +110,7 @@ def test_nothing_is_remembered_wrongly(asked: list[bytes]) -> None:
         assert meaning(head, requests) == meaning(head, RequestCache()), head
 
 
-@settings(max_examples=examples(120, night=3_000))
+@settings(max_examples=examples(48, night=3_000))
 @given(heads, st.sampled_from(LINES), st.sampled_from(LINES))
 @example(b"Ping", b"connection: wait", b"connection: close")
 def test_neither_are_requests_that_differ_in_their_last_line(
@@ -122,7 +122,7 @@ def test_neither_are_requests_that_differ_in_their_last_line(
     assert meaning(again, requests) == meaning(again, RequestCache())
 
 
-@settings(max_examples=examples(120, night=3_000))
+@settings(max_examples=examples(48, night=3_000))
 @given(
     st.sampled_from([b"CreateJob", b"FinishJob\r", b"FinishJob"]),
     st.lists(st.sampled_from(LINES), max_size=2),
@@ -143,7 +143,7 @@ def test_nor_those_that_differ_in_a_line_between(
 OF_PAIR = [line for line in LINES if line.lower().startswith((b"data", b"uniquekey"))]
 
 
-@settings(max_examples=examples(120, night=3_000))
+@settings(max_examples=examples(48, night=3_000))
 @given(
     st.lists(st.sampled_from(LINES), max_size=1),
     st.lists(st.tuples(st.sampled_from(OF_PAIR), st.sampled_from(OF_PAIR)), min_size=2, max_size=4),

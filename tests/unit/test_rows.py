@@ -19,14 +19,14 @@ letters = st.text("ab[]^-*?/é😀\\", max_size=12)
 
 
 @given(name=letters, pattern=letters)
-@settings(max_examples=examples(150, night=1_500), deadline=None)
+@settings(max_examples=examples(60, night=1_500), deadline=None)
 def test_glob_is_sqlites(name: str, pattern: str) -> None:
     expected = bool(_plain.execute("SELECT ? GLOB ?", (name, pattern)).fetchone()[0])
     assert glob(name, pattern) is expected
 
 
 @given(start=letters, rest=letters)
-@settings(max_examples=examples(80, night=500), deadline=None)
+@settings(max_examples=examples(32, night=500), deadline=None)
 def test_glob_of_names_that_share_a_beginning(start: str, rest: str) -> None:
     for pattern in (start + "*", start, start + rest, start + "?" + rest, "*" + rest, start + "*" + rest):
         expected = bool(_plain.execute("SELECT ? GLOB ?", (start + rest, pattern)).fetchone()[0])
@@ -42,7 +42,7 @@ def test_the_fixed_beginning_of_a_pattern(pattern: str, prefix: str) -> None:
 
 
 @given(name=letters, patterns=st.lists(letters.filter(bool), min_size=1, max_size=4).map(tuple))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, night=300), deadline=None)
 def test_every_match_begins_with_the_prefix(name: str, patterns: tuple[str, ...]) -> None:
     names = names_from(None, patterns)
     assert names is not None
