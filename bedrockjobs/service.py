@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -145,6 +145,10 @@ class Service:
     async def options_of_run(self, run_id: int) -> str:
         """Return the options of a run as JSON; raises CommandError."""
         return (await self.views.adjacent_runs(run_id))[2]
+
+    async def seen(self, kind: str, numbers: Collection[int]) -> dict[int, str]:
+        """Return when each failed ``job`` or ``run`` was acknowledged; raises CommandError."""
+        return await self.views.find.seen(kind, numbers)
 
     def submit(
         self, command: Command[Any], deliver: Callable[[Outcome], bool], caller: Principal | None = None

@@ -470,7 +470,7 @@ characters."""
 
 SEEN_MAX = 10_000
 """Maximum number of failed jobs, and of failed runs, that are marked as seen; beyond it the oldest count as
-unseen again."""
+unseen again, and a rule sends those of them that it has not yet left out as muted."""
 
 MUTES_MAX = 100
 """Maximum number of mutes of failures. Each failure is compared with all mutes, in 5 µs, or in 1 ms if they

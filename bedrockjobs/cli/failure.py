@@ -152,7 +152,8 @@ def mute(session: Session, fingerprint: str, undo: bool, **_: Any) -> None:
     """Mark the failures of a group as seen, also future ones, until a time or a new release.
 
     A mute ends with --until, or with the first failure in a new release: in a worker with a version that no
-    live worker has now. `failure list --all` shows what is muted. Notifications are still sent.
+    live worker has now. `failure list --all` shows what is muted. Notification rules do not send
+    the events of muted failures.
     """
     command = typed_command(session, MuteFailures, fingerprint=fingerprint)
     session.send(command)

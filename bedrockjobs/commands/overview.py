@@ -519,7 +519,7 @@ class MuteFailures(Command[Empty]):
     """Mark the failures of a group as seen, also future ones, until a time or the first in a new release.
 
     A release is a version of workers, which includes the content of the file of `--version-watch`.
-    Notifications are still sent.
+    Notification rules do not send the events of muted failures.
     """
 
     scoping = Scoping(patterns=("name",))

@@ -149,7 +149,7 @@ class RuleReply(Reply):
     last_error: str
     missed: str = Field(description="Recipients that did not get the last delivered message, and why.")
     sent: int = Field(description="Messages delivered.")
-    dropped: int = Field(description="Events not sent because the rule was muted.")
+    dropped: int = Field(description="Events not sent because the rule, or their failure, was muted.")
     lost: int = Field(description="Events given up after a day of failed attempts.")
     muted_until: str
     over: int = Field(description="For backlog: more ready jobs than this.")
@@ -437,7 +437,12 @@ class ReportDelivery(Command[Empty]):
     partly: Boolean = Field(
         default=False, description="It was delivered, except to the recipients named in the error."
     )
-    muted: Boolean = Field(default=False, description="It was not sent because the rule is muted.")
+    muted: Boolean = Field(
+        default=False, description="It was not sent because the rule is muted, or because it has no events."
+    )
+    silenced: Whole = Field(
+        default=0, description="How many other events up to `upTo` were left out: their failures are muted."
+    )
 
 
 class ReportConditions(Command[Empty]):

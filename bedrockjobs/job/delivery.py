@@ -52,7 +52,7 @@ class Delivery(NamedTuple):
     sent: int = 0
     """Number of messages delivered."""
     dropped: int = 0
-    """Number of events not sent because the rule was muted."""
+    """Number of events not sent because the rule, or their failure, was muted."""
     lost: int = 0
     """Number of events given up because their message was retried for the maximum time."""
     muted_until: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from bedrockjobs.base import jsontext
@@ -80,6 +80,9 @@ class NotificationSource(Protocol):
     async def options_of_run(self, run_id: int) -> str:
         """Return the options of a run as JSON; raises CommandError."""
 
+    async def seen(self, kind: str, numbers: Collection[int]) -> dict[int, str]:
+        """Return when each failed ``job`` or ``run`` was acknowledged; raises CommandError."""
+
     @property
     def free_bytes(self) -> int | None:
         """Return the bytes free on the disk of the database; None if it is on another machine."""
@@ -91,6 +94,9 @@ class EventBatch(NamedTuple):
     events: list[dict[str, Any]]
     seen: int
     """The ``seq`` of the last event that was read, whether it matches the rule or not."""
+    silenced: int
+    """How many events up to that of the last one in ``events``, or up to ``seen`` if there is none, are left
+    out because their failures are muted."""
 
 
 class NotificationDispatcher:
@@ -117,7 +123,10 @@ class NotificationDispatcher:
         self._kinds: frozenset[str] = frozenset()
         """Kinds of events that at least one rule matches."""
         self._positions: dict[str, int] = {}
-        """The ``seq`` of the last event that was read without a match, by rule; kept in memory only."""
+        """The ``seq`` of the last event that was handled or read without a match, by rule; only in memory.
+
+        The cursor of a rule that was read while its last message was being reported is lower.
+        """
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._watched = -WATCH_S
         """Monotonic time of the last check of conditions."""
@@ -239,13 +248,21 @@ class NotificationDispatcher:
         """Send the next message of a rule; return whether another one may follow. Raises CommandError."""
         repeated_to = rule.up_to if rule.up_to > rule.cursor else 0
         batch = await self._next_events(rule, repeated_to)
-        if not batch.events and not repeated_to:
+        if not batch.events and not batch.silenced and not repeated_to:
             self._positions[rule.name] = batch.seen
             return False
-        up_to = repeated_to or batch.events[-1]["seq"]
-        parameters = {"name": rule.name, "sender": self._name, "up_to": up_to, "events": len(batch.events)}
-        if is_muted(rule, self._clock.now()) or not batch.events:  # the events have been deleted
+        up_to = repeated_to or (batch.events[-1]["seq"] if batch.events else batch.seen)
+        parameters = {
+            "name": rule.name,
+            "sender": self._name,
+            "up_to": up_to,
+            "events": len(batch.events),
+            "silenced": batch.silenced,
+        }
+        # without events, they have been deleted, or all are about muted failures
+        if is_muted(rule, self._clock.now()) or not batch.events:
             await self._server.call(ReportDelivery(**parameters, muted=True))
+            self._positions[rule.name] = up_to
             return True
         await self._server.call(
             ClaimMessage(name=rule.name, sender=self._name, up_to=up_to, alone=self._single_rule)
@@ -263,6 +280,7 @@ class NotificationDispatcher:
         if missed:
             log.warning("a message of the rule %s did not reach all recipients: %s", rule.name, missed)
         await self._server.call(ReportDelivery(**parameters, error=missed or None, partly=bool(missed)))
+        self._positions[rule.name] = up_to
         return True
 
     async def _next_events(self, rule: RuleReply, up_to: int) -> EventBatch:
@@ -272,16 +290,37 @@ class NotificationDispatcher:
         """
         after = rule.cursor if up_to else max(rule.cursor, self._positions.get(rule.name, 0))
         rows: list[dict[str, Any]] = []
-        while len(rows) < EVENTS_PER_MESSAGE:
+        silenced: list[int] = []
+        while len(rows) < EVENTS_PER_MESSAGE and (up_to or len(silenced) < EVENTS_READ):
             read = await self._events(after)
             about = [
                 event for event in read if is_about(rule, event) and event["seq"] <= (up_to or event["seq"])
             ]
-            rows += await self._tagged(rule, about) if rule.tags else about
+            about = await self._tagged(rule, about) if rule.tags else about
+            heard = await self._heard(about)
+            rows += heard
+            silenced += {event["seq"] for event in about} - {event["seq"] for event in heard}
             after = read[-1]["seq"] if read else after
             if len(read) < EVENTS_READ or (up_to and after >= up_to):
                 break
-        return EventBatch(rows[:EVENTS_PER_MESSAGE], after)
+        rows = rows[:EVENTS_PER_MESSAGE]
+        last = rows[-1]["seq"] if rows else after
+        return EventBatch(rows, after, sum(seq <= (up_to or last) for seq in silenced))
+
+    async def _heard(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return events except those about failures that were muted when they happened.
+
+        A muted failure is acknowledged at the moment of its events.
+        """
+        muted: set[tuple[str, int, str]] = set()
+        for kind in ("job", "run"):
+            if numbers := {event[f"{kind}ID"] for event in events} - {0}:
+                muted |= {(kind, *one) for one in (await self._server.seen(kind, numbers)).items()}
+        return [
+            event
+            for event in events
+            if muted.isdisjoint((kind, event[f"{kind}ID"], event["at"]) for kind in ("job", "run"))
+        ]
 
     async def _tagged(self, rule: RuleReply, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return events whose jobs have a tag of the rule, and events of conditions, which have no job."""

@@ -304,6 +304,11 @@ SELECT runs.fingerprint, runs.status, runs.name, runs.runID, runs.ended, runs.er
         AND {no_job_failed} ORDER BY runID DESC LIMIT :members)
     ORDER BY runs.runID DESC LIMIT :limit;
 
+-- name: seen_of
+-- When some failed jobs or runs were acknowledged.
+SELECT number, at FROM json_each(:numbers) AS asked CROSS JOIN seen
+    WHERE kind = :kind AND number = asked.value ORDER BY number LIMIT :limit;
+
 -- name: failed_by_hour
 -- For each of some fingerprints: the number of failed runs from each of some times (`:hours`, the oldest first) to
 -- the next. runIDs count up, so `search` bisects them for each time: `earlier` is the highest runID that is known to

@@ -434,6 +434,12 @@ class Finder:
             counts[fingerprint].append(count)
         return {fingerprint: each for fingerprint, each in counts.items() if any(each)}
 
+    async def seen(self, kind: str, numbers: Collection[int]) -> dict[int, str]:
+        """Return when each ``job`` or ``run`` was acknowledged; others are left out."""
+        parameters = {"kind": kind, "numbers": jsontext.dump(list(numbers))}
+        page = await self._reader.view("seen_of", parameters, len(numbers))
+        return dict(page.rows)
+
     async def events_of(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the newest events of a job and of the clock (as in EventReply), newest first.
 

@@ -187,6 +187,7 @@ GIVEN: dict[str, list[Axis]] = {
         ]
         for one in ("job", "run")
     },
+    "seen_of": [each("kind", "job", "run"), each("numbers", jsontext.dump(list(range(1, 200))), "[]")],
     "failed_by_hour": [
         each("groups", jsontext.dump(FINGERPRINTS)),
         each("hours", '["2026", "2026-01-05 10:30:00", "2026-01-05 11:00:00"]', '["2027"]'),

@@ -255,6 +255,124 @@ async def test_what_happens_while_it_is_muted_is_counted_and_never_told(
     assert kinds(await receiver.next()) == [("failed", "b")]
 
 
+async def group_of(site: Site, kind: str = "jobs") -> str:
+    """Return the fingerprint of the only group of failures."""
+    (group,) = (await site.ok("ListFailures"))[kind]
+    return str(group["fingerprint"])
+
+
+async def test_muted_failures_are_counted_and_not_told_until_the_mute_ends(
+    site: Site, receiver: Receiver
+) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    await failed(site, "a")
+    await receiver.next()
+    fingerprint = await group_of(site)
+    await site.ok("MuteFailures", fingerprint=fingerprint, name="a*", until="1h")
+    await failed(site, "a")
+    await failed(site, "ab")
+    await rule_of(site, sent=1, dropped=2)
+    await failed(site, "a")
+    await failed(site, "a", "another cause")
+    assert kinds(await receiver.next()) == [("failed", "a")]
+    await failed(site, "b")
+    assert kinds(await receiver.next()) == [("failed", "b")], "the mute is of other names"
+    await rule_of(site, sent=3, dropped=3)
+    await site.ok("MuteFailures", fingerprint=fingerprint, name="a*", undo=True)
+    await failed(site, "a")
+    assert kinds(await receiver.next()) == [("failed", "a")]
+    await site.ok("MuteFailures", fingerprint=fingerprint, until="1h")
+    await failed(site, "a")
+    await rule_of(site, sent=4, dropped=4)
+    await site.later(3_600)
+    await failed(site, "a")
+    assert kinds(await receiver.next()) == [("failed", "a")], "its time is over"
+    assert receiver.waiting == 0
+
+
+async def test_a_muted_failure_is_told_in_a_new_release(site: Site, receiver: Receiver) -> None:
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    await site.ok("Heartbeat", worker="w", version="1")
+    await failed(site, "a")
+    await receiver.next()
+    await site.ok("MuteFailures", fingerprint=await group_of(site))
+    await failed(site, "a")
+    await rule_of(site, dropped=1)
+    await site.ok("Heartbeat", worker="new", version="2")
+    await site.create("a")
+    await site.fail(await site.take("a", "new"), error="no disk")
+    assert kinds(await receiver.next()) == [("failed", "a")]
+
+
+async def test_every_kind_of_a_muted_failure_is_silent(site: Site, receiver: Receiver) -> None:
+    """Also of jobs that are tried again, that take too long, and of one without a run."""
+
+    async def all_of_them() -> None:
+        await site.create("again", retries=1, backoff=0)
+        for _ in range(2):
+            await site.fail(await site.take("again"), error="no disk")
+        await site.create("unnamed")
+        await site.fail(await site.take("unnamed", None), error="no disk")
+        slow = await site.create("slow", runTimeout="10s", grace="1s", onLost="fail")
+        await site.leased("slow")
+        for _ in range(3):  # TERM, KILL, and the end without the worker
+            await site.later(60)
+        assert await site.state(slow) == "FAILED"
+        gone = await site.create("gone", onLost="fail")
+        await site.leased("gone")
+        await site.silence(60)
+        assert await site.state(gone) == "FAILED"
+
+    kinds_of = ["failed", "retried", "timeout", "lost"]
+    await all_of_them()
+    groups = await site.ok("ListFailures")
+    for group in (*groups["jobs"], *groups["runs"]):
+        await site.ok("MuteFailures", fingerprint=group["fingerprint"], until="1d")
+    await site.ok("PutRule", name="r", on=",".join(kinds_of), to=receiver.url)
+    await all_of_them()
+    told = await site.events(*kinds_of)
+    assert {event["kind"] for event in told} == set(kinds_of)
+    await rule_of(site, dropped=len(told) // 2)
+    await failed(site, "end", "another cause")
+    assert kinds(await receiver.next()) == [("failed", "end")]
+    assert receiver.waiting == 0
+
+
+async def test_a_failure_that_was_only_marked_as_seen_is_told(site: Site, receiver: Receiver) -> None:
+    """Though in the same second: a mark is no mute. What failed before the mute is told too."""
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url, quiet="22:00-06:00 Europe/Berlin")
+    await failed(site, "a")
+    job = (await site.ok("ListJobs"))["jobs"][0]["jobID"]
+    (run,) = await site.runs()
+    await site.ok("MarkSeen", jobIDs=job, runIDs=run["runID"])
+    await failed(site, "b")
+    await site.ok("MuteFailures", fingerprint=await group_of(site), until="1d")
+    await site.later(1)
+    await failed(site, "c")
+    await site.until_time("2026-11-21 05:00:00")
+    site.server.service.messenger.check_rules()
+    assert kinds(await receiver.next()) == [("failed", "a"), ("failed", "b")]
+    await rule_of(site, dropped=1)
+
+
+async def test_very_many_muted_failures_are_passed_over_for_good(
+    site: Site, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In slices, and the next server does not read them again."""
+    monkeypatch.setattr("bedrockjobs.notify.dispatcher.EVENTS_READ", 3)
+    await failed(site, "a")
+    await site.ok("MuteFailures", fingerprint=await group_of(site), until="1d")
+    await site.ok("PutRule", name="r", on="failed", to=receiver.url)
+    for _ in range(10):
+        await failed(site, "a")
+    (*_, last) = await site.events("failed")
+    assert (await rule_of(site, dropped=10))["cursor"] >= last["seq"]
+    await site.restart()
+    await failed(site, "b", "another cause")
+    assert kinds(await receiver.next()) == [("failed", "b")]
+    assert (await rule_of(site, sent=1))["dropped"] == 10
+
+
 async def test_a_server_that_looked_before_it_was_muted_begins_no_message(site: Site) -> None:
     await site.ok("PutRule", name="r", on="clock set", to="mailto:a@example.com")
     await failed(site, "a")

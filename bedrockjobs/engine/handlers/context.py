@@ -142,7 +142,10 @@ class Context:
             graph.moved(self, job, result)
 
     def add_failure(self, kind: Literal["job", "run"], number: int, name: str, error: str) -> None:
-        """Store the fingerprint of a failed job or run; if a mute covers the failure, mark it as seen."""
+        """Store the fingerprint of a failed job or run; if a mute covers the failure, mark it as seen.
+
+        The mark has the time of the failure's events to the millisecond: rules do not send those.
+        """
         records = self.unit.records
         fingerprint = fingerprint_of(error)
         records.put_fingerprint(kind, number, fingerprint)
@@ -152,7 +155,7 @@ class Context:
                 and mute.covers(name, self.now_ms)
                 and not mute.is_new(self._release_of(kind, number))
             ):
-                records.see_muted(kind, number, mute.by, self.now)
+                records.see_muted(kind, number, mute.by, self.now_ms)
                 return
 
     def _release_of(self, kind: Literal["job", "run"], number: int) -> str:

@@ -183,6 +183,8 @@ def report_delivery(context: Context, command: ReportDelivery) -> Answer:
         )
     else:
         delivery, cursor = delivery.failed(command.error, context.now), row.cursor
+    if cursor == command.up_to:
+        delivery = delivery._replace(dropped=delivery.dropped + command.silenced)
     context.unit.records.put_rule(with_delivery(row, delivery, cursor))
     return Answer()
 

@@ -157,6 +157,11 @@ SELECT found.fingerprint, found.status, found.name, found.runID, found.ended, fo
     ) AS found LEFT JOIN seen ON seen.kind = 'run' AND seen.number = found.runID
     ORDER BY found.runID DESC LIMIT :limit;
 
+-- name: seen_of
+-- When some failed jobs or runs were acknowledged.
+SELECT number, at FROM json_array_elements_text(:numbers::json) AS asked (value) CROSS JOIN seen
+    WHERE kind = :kind AND number = asked.value::bigint ORDER BY number LIMIT :limit;
+
 -- name: failed_by_hour
 -- For each of some fingerprints: the number of failed runs from each of some times to the next, as on SQLite.
 WITH RECURSIVE search (hour, at, earlier, width) AS (
