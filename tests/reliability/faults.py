@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from time import sleep
 from typing import Any
 
+from bedrockjobs.base.errors import Unavailable
+from bedrockjobs.commands import CreateJob
 from bedrockjobs.engine.handlers import change, end, failing, graph
 from bedrockjobs.job.rows import Job
+from bedrockjobs.outbox import OutboxRelay
+from bedrockjobs.store import outbox
 from bedrockjobs.store.base import AccessPlan
+from bedrockjobs.store.outbox import OutboxRow, OutboxTable
 from bedrockjobs.store.ready_queue import ReadyQueue
 from bedrockjobs.store.sqlite import SQLiteEngine
 from bedrockjobs.store.sqlite_unit import Identifiers, SQLiteUnit
@@ -29,6 +35,9 @@ LOST_ENDS = 0.5
 
 FORGOTTEN = 0.5
 """Share of resumed parents that ``forgotten_parent`` forgets."""
+
+REFUSED = 0.2
+"""Share of rows of an outbox whose first attempt ``relay_overtakes`` refuses."""
 
 TAKES_BY_NAME = "take_by_name", "claim_by_name", "take_in_open_lane", "claim_in_open_lane"
 """The statements on PostgreSQL with which jobs are taken by their names."""
@@ -271,6 +280,54 @@ def endless_patience(seed: int) -> None:
     dispatcher.UNIT_DRAINED_S = cluster.LEAVE_S_MAX = 60.0
 
 
+# --- of the relay of an outbox -----------------------------------------------------------------------------
+
+
+def relay_deletes_first(seed: int) -> None:
+    """Delete the rows of an outbox before they are sent."""
+    next_rows = OutboxTable.next_rows
+
+    def deleted(self: OutboxTable, now: str) -> list[OutboxRow]:
+        rows = next_rows(self, now)
+        for row in rows:
+            self.delete(row)
+        return rows
+
+    OutboxTable.next_rows = deleted  # type: ignore[method-assign]
+
+
+def relay_without_keys(seed: int) -> None:
+    """Send rows of an outbox without an idempotency key, and delete them a while later."""
+    delete = OutboxTable.delete
+
+    def send(self: OutboxRelay, row: OutboxRow) -> None:
+        assert self._client is not None
+        self._client.call(CreateJob.read(CreateJob.parameters_in(row.job)))
+
+    def delete_later(self: OutboxTable, row: OutboxRow) -> None:
+        sleep(SLOW_S)
+        delete(self, row)
+
+    OutboxRelay._send = send  # type: ignore[method-assign]
+    OutboxTable.delete = delete_later  # type: ignore[method-assign]
+
+
+def relay_overtakes(seed: int) -> None:
+    """Postpone some rows of an outbox without holding back later rows of the same key."""
+    dice, send = random.Random(seed), OutboxRelay._send
+    kept = " AND (order_key = '' OR NOT EXISTS"
+    before, found, rest = outbox._NEXT.partition(kept)
+    assert found
+    outbox._NEXT = f"{before} AND again <= {{1}}{rest[rest.rindex(' ORDER BY') :]}"
+
+    def refused(self: OutboxRelay, row: OutboxRow) -> None:
+        if not row.attempts and dice.random() < REFUSED:
+            raise Unavailable
+        send(self, row)
+
+    OutboxRelay._send = refused  # type: ignore[method-assign]
+
+
 FAULTS: dict[str, Callable[[int], None]] = {
     "answer before commit": answer_before_commit,
     "dropped commit": dropped_commit,
@@ -297,5 +354,8 @@ OTHERS: dict[str, Callable[[int], None]] = {
     "undone deliveries": undone_deliveries,
     "endless units": endless_units,
     "endless patience": endless_patience,
+    "deletes first": relay_deletes_first,
+    "without keys": relay_without_keys,
+    "overtakes": relay_overtakes,
 }
-"""Faults of workflows, of schedules, and of servers that share a database."""
+"""Faults of workflows, of schedules, of servers that share a database, and of the relay of an outbox."""

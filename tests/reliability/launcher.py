@@ -136,7 +136,7 @@ def _serve(order: dict[str, Any]) -> int:
         watch_turns(Path(order["turns"]))
     if "argv" in order:
         return _status_of(order["argv"])
-    return run_server(Settings(port=0, **order["settings"]))
+    return run_server(Settings(**{"port": 0, **order["settings"]}))
 
 
 def _status_of(argv: list[str]) -> int:
