@@ -7,6 +7,8 @@ import functools
 import re
 from pathlib import Path
 
+from tests.architecture.statements import names_of, statements
+
 ROOT = Path(__file__).parents[2]
 _NAME = r"(?:``)?(?:\w+\.)*_*[A-Z]\w+(?:``)?"
 _RAISES = re.compile(rf"\b[Rr]aises? ({_NAME}(?:(?:, | or |, or | and ){_NAME})*)")
@@ -21,17 +23,13 @@ def raised_in(docstring: str) -> list[str]:
 @functools.cache
 def read(code: str) -> tuple[set[str], list[tuple[int, str]]]:
     """Return the names that code defines, imports or uses, and each docstring with its line."""
-    names, docstrings = set(), []
-    for node in ast.walk(ast.parse(code)):
-        for field in ("id", "attr", "name", "asname"):
-            name = getattr(node, field, None)
-            if isinstance(name, str):
-                names.add(name.rpartition(".")[2])
+    tree, docstrings = ast.parse(code), []
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             text = ast.get_docstring(node)
             if text:
                 docstrings.append((getattr(node, "lineno", 1), " ".join(text.split())))
-    return names, docstrings
+    return names_of(compile(tree, "code", "exec")), docstrings
 
 
 def unknown(texts: dict[str, str]) -> list[str]:

@@ -7,6 +7,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from tests.architecture.statements import statements
+
 ROOT = Path(__file__).parents[2]
 LINES = 10
 _ITEM = re.compile(r"\*?[\w.]+,")
@@ -19,7 +21,7 @@ def lines_of(text: str) -> list[tuple[int, str]]:
     of a long list its own line.
     """
     left_out: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(ast.parse(text)):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if isinstance(node, ast.Import | ast.ImportFrom) or is_text:
             left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
