@@ -248,7 +248,7 @@ def _set_workers(
     fold.workers = tuple(
         sorted(frozenset().union(*{held.takers.names_for(name, need) for name, need in required}))
     )
-    pauses = {held.pause_of(QueuedGroup(OPEN_LANE, name, "")) for name in names}
+    pauses = {held.pauses.pause_for(name, OPEN_LANE) for name in names} if held.pauses.rows else set()
     pause = next(iter(pauses)) if len(pauses) == 1 else None
     if pause is not None:
         fold.paused_by = pause.pattern

@@ -154,6 +154,8 @@ class Held(NamedTuple):
 
     def next_start(self, group: QueuedGroup) -> tuple[str, Limit] | None:
         """Return when the key of a group may start its next job, and the limit; None if it need not wait."""
+        if not self.starts:
+            return None
         lane = parse_lane(group.lane)
         found = () if lane.now else self.starts.get(lane.lock, ())
         matching = (each for each in found if glob(group.name, each[1].pattern))
@@ -491,7 +493,8 @@ class Queues:
                 await asyncio.sleep(0)
             stands = held.standing(group, due=True)
             totals.count(stands, group.due, more=group.more_due)
-            totals.count(held.standing(group, due=False), group.later, more=group.more_later)
+            if group.later or group.more_later:
+                totals.count(held.standing(group, due=False), group.later, more=group.more_later)
             if stands == "ready":
                 if group.oldest and group.oldest <= held.now:
                     totals.note_oldest(group.oldest)
