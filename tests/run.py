@@ -59,6 +59,9 @@ AT_ONCE = 6
 """Processes that share the test files on two cores, as tests often wait. Bars on time allow for the pace of
 the machine (``pace.py``)."""
 
+SHARED_FILES = "SHARED_TEST_FILES"
+"""A variable: the folder for what one process makes for the tests of all."""
+
 SLASH = "+"
 """What stands for a slash in the name by which such a file is dealt out (``dealt`` in ``effort.py``)."""
 
@@ -346,6 +349,8 @@ def main() -> int:
             sys.exit("failed: " + "\n".join(failed))
     failed = []
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL has a user of its own
+        environment[SHARED_FILES] = folder
         for commands in checks(arguments, Path(folder)):
             with files_of(commands) as files:
                 failed += run(commands, environment | files, spent_s)

@@ -7,6 +7,7 @@ before each test, since creating the tables again would take longer than most te
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import os
 import pwd
@@ -31,6 +32,7 @@ from bedrockjobs.base.clock import Clock
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from bedrockjobs.store.postgresql.session import SessionRequirements
 from tests.effort import PROFILE
+from tests.run import SHARED_FILES
 
 SCHEMA = "tested"
 START_LINES_MAX = 100
@@ -68,14 +70,31 @@ def folder_of_programs() -> Path | None:
 
 @functools.cache
 def new_files(programs: Path) -> Path:
-    """Return the files of a new server, to be copied: to make them takes a second of processor time."""
-    folder = Path(tempfile.mkdtemp(prefix="pg-new-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    as_owner = as_user(folder)
+    """Return the files of a new server, to be copied: to make them takes a second of processor time.
+
+    Of the processes that share the tests, the first one makes them.
+    """
+    shared = os.environ.get(SHARED_FILES)
+    if shared is None:
+        folder = Path(tempfile.mkdtemp(prefix="pg-new-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _make_files(programs, folder)
+        return folder / "data"
+    found = Path(shared, "pg-new")
+    with Path(shared, "pg-new.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            folder = Path(tempfile.mkdtemp(prefix="pg-new-", dir=shared))
+            _make_files(programs, folder)
+            folder.rename(found)
+    return found / "data"
+
+
+def _make_files(programs: Path, folder: Path) -> None:
+    """Make the files of a new server below a folder."""
     words = ("-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C", "--no-sync")
-    command: list[str | Path] = [*as_owner, programs / "initdb", "-D", folder / "data", *words]
+    command: list[str | Path] = [*as_user(folder), programs / "initdb", "-D", folder / "data", *words]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    return folder / "data"
 
 
 class Node:
