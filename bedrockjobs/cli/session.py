@@ -70,7 +70,7 @@ IN_COMMANDS = {
 }
 """Phrases in messages of the server, each with the CLI command that people should use instead."""
 
-NO_SERVER_ADVICE = "`bedrockjobs serve` starts a server, --server names another"
+NO_SERVER_ADVICE = "`bedrockjobs serve` starts a server, --server or BEDROCKJOBS_SERVER names another"
 """Advice if no server listens."""
 
 C = TypeVar("C", bound="Command[Any]")

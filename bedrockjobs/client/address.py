@@ -72,8 +72,7 @@ def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress,
     invalid part and the expected form.
     """
     if server is None:
-        from_environment = os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE)
-        server = from_environment or f"127.0.0.1:{DEFAULT_PORT}"
+        server = server_of_environment() or f"127.0.0.1:{DEFAULT_PORT}"
     texts = [server] if isinstance(server, str) else list(server)
     addresses: dict[AnyAddress, None] = {}
     bad: dict[str, None] = {}
@@ -87,6 +86,11 @@ def addresses_of(server: str | Sequence[str] | None = None) -> tuple[AnyAddress,
     if bad:
         raise InvalidArgument(f"server: {'; '.join(bad)}")
     return tuple(addresses)
+
+
+def server_of_environment() -> str:
+    """Return the addresses that the environment names; empty if it names none."""
+    return os.environ.get(SERVER_VARIABLE) or os.environ.get(RUN_SERVER_VARIABLE) or ""
 
 
 def _address(text: str) -> AnyAddress:

@@ -33,7 +33,7 @@ from bedrockjobs.base.errors import (
     WaitNeverEnds,
 )
 from bedrockjobs.base.run_variables import environment
-from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of
+from bedrockjobs.client.address import Address, AnyAddress, Credentials, addresses_of, server_of_environment
 from bedrockjobs.client.exchange import (
     ANSWER_BYTES_MAX,
     ConnectionLost,
@@ -604,6 +604,7 @@ class BaseClient(Generic[C]):
         InvalidArgument, a ValueError, for a bad address, token or file.
         """
         self._route = Route(addresses_of(server))
+        self._by_default = server is None and not server_of_environment()
         self._credentials = Credentials(token=token, token_file=token_file, ca=ca, cert=cert, key=key)
         if any(isinstance(each, Address) and each.tls for each in self._route.addresses):
             _ = self._credentials.context  # report unusable files now, not at the first call
@@ -692,7 +693,7 @@ class BaseClient(Generic[C]):
         try:
             made: C = yield Connect(address, limit_s)
         except (OSError, ValueError) as error:
-            raise unreachable(address, error) from error
+            raise unreachable(address, error, by_default=self._by_default) from error
         return made
 
     def _exchange_on(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from bedrockjobs.base.config import WAIT_MS_DEFAULT, WAIT_MS_MAX
 from bedrockjobs.base.errors import BedrockjobsError, error_for
-from bedrockjobs.client.address import AnyAddress
+from bedrockjobs.client.address import SERVER_VARIABLE, AnyAddress
 from bedrockjobs.commands import Command, Query, Reply
 from bedrockjobs.tls import why
 
@@ -85,15 +85,20 @@ def request_bytes(command: Command[Any], header: bytes = b"") -> bytes:
     return b"%s\r\n%sContent-Length: %d\r\n\r\n%s" % (verb, header, len(body), body)
 
 
-def unreachable(address: AnyAddress, error: Exception) -> ServerUnreachable:
-    """Return the error for a connection that could not be made."""
+def unreachable(address: AnyAddress, error: Exception, *, by_default: bool = False) -> ServerUnreachable:
+    """Return the error for a connection that could not be made.
+
+    ``by_default`` is True if neither the caller nor the environment named the server; the error then says how
+    to name one.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return ServerNotTrusted(
             f"cannot connect to {address}: its certificate is not trusted: {why(error)};"
             " --ca names the file of its CA"
         )
     words = f"TLS failed: {why(error)}" if isinstance(error, ssl.SSLError) else str(error)
-    return ServerUnreachable(f"cannot connect to {address}: {words}")
+    advice = f"; {SERVER_VARIABLE} names another server" if by_default else ""
+    return ServerUnreachable(f"cannot connect to {address}: {words}{advice}")
 
 
 def answer_s(command: Command[Any]) -> float:

@@ -205,7 +205,9 @@ def test_exit_status_without_a_server(bedrockjobs: Program) -> None:
     result = bedrockjobs("ping", "-s", "127.0.0.1:1")
     assert (result.returncode, result.stdout) == (69, "")
     assert "cannot connect to 127.0.0.1:1" in result.stderr
-    assert "`bedrockjobs serve` starts a server" in result.stderr
+    assert (
+        "`bedrockjobs serve` starts a server, --server or BEDROCKJOBS_SERVER names another" in result.stderr
+    )
 
 
 def test_a_terminal_has_colours_and_a_pipe_has_none(server: Running, bedrockjobs: Program) -> None:

@@ -88,6 +88,26 @@ async def test_server_that_is_not_there(server, kind):
             await client.call(CreateJob(name="a"))
 
 
+async def test_error_for_a_server_that_was_not_chosen_says_how_to_choose(server, kind, monkeypatch):
+    await server.stop()
+    host, port = server.address.split(":")
+    monkeypatch.setattr("bedrockjobs.client.address.DEFAULT_PORT", int(port))
+    monkeypatch.delenv("BEDROCK_SERVER", raising=False)
+    errors = {}
+    for how, variables in {"default": {}, "variable": {"BEDROCKJOBS_SERVER": server.address}}.items():
+        with monkeypatch.context() as environment:
+            for name, value in variables.items():
+                environment.setenv(name, value)
+            client = kind(tries=1)
+        async with client:
+            with pytest.raises(ServerUnreachable, match=f"^cannot connect to {host}:{port}: ") as told:
+                await client.call(Ping())
+        errors[how] = str(told.value)
+    hint = "; BEDROCKJOBS_SERVER names another server"
+    assert errors["default"].endswith(hint)
+    assert hint not in errors["variable"]
+
+
 async def test_unix_socket(tmp_path, kind):
     path = str(tmp_path / "s")
     live = Server(

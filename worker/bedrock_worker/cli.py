@@ -257,7 +257,8 @@ def _fault_of(ctx: click.Context, option: click.Option, value: Any) -> str:
     default=f"127.0.0.1:{DEFAULT_PORT}",
     show_default=True,
     callback=_checked(addresses_of),
-    help="Server, host:port or unix:/path, or a list: if one does not answer, the next is used.",
+    help="Server, host:port or unix:/path, or a list: if one does not answer, the next is used."
+    f"  [{SERVER_VARIABLE}]",
 )
 @_file_option("--token-file", "File with the token to send; BEDROCKJOBS_TOKEN may hold the token itself.")
 @_file_option("--ca", "CA bundle (PEM) for the server's certificate with https://; default: the system's.")
