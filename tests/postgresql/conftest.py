@@ -22,9 +22,7 @@ from bedrockjobs.store.postgresql.schema import SIGNATURE
 from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_functions
 from tests.conformance.engine import START, PostgreSQLQueue
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-
-DEADLINE_S = 20
-"""Time in which whatever a test waits for has happened, on a machine that does other things too."""
+from tests.protocol.talk import DEADLINE_S
 
 BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 

@@ -28,7 +28,8 @@ from bedrockjobs.store.sqlite import SQLiteEngine
 from tests.conformance.engine import START, Queue, SQLiteQueue
 from tests.model import Outcome
 from tests.postgresql.cluster import CLUSTER, SCHEMA, emptied
-from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.conftest import Server
+from tests.protocol.talk import DEADLINE_S
 
 Commands = Sequence[c.Command[Any]]
 Step = Callable[[], object]

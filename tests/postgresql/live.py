@@ -16,7 +16,7 @@ from bedrockjobs.engine.submission import Outcome
 from bedrockjobs.engine.workers import WorkerRegistry
 from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
-from tests.postgresql.conftest import DEADLINE_S
+from tests.protocol.talk import DEADLINE_S
 from tests.submitting import submit
 
 

@@ -8,8 +8,8 @@ from time import monotonic
 
 from tests.postgresql.cluster import Node, url_of
 from tests.postgresql.proxy import Proxy
+from tests.protocol.talk import DEADLINE_S
 
-DEADLINE_S = 20
 STREAMING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = '{}'"
 
 

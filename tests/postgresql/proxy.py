@@ -15,7 +15,7 @@ Direction = Literal["up", "down"]
 
 READ_BYTES = 65_536
 POLL_S = 0.01
-DONE_S = 10
+DONE_S = 60
 """Time limit for a task in the proxy's loop."""
 
 

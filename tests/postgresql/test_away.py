@@ -21,9 +21,10 @@ from bedrockjobs.store.base import StoreConflict
 from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
-from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.conftest import Server
 from tests.postgresql.live import Live, until
 from tests.postgresql.proxy import Proxy
+from tests.protocol.talk import DEADLINE_S
 
 COMMAND_S = 1.0
 """Timeout of commands: far longer than the pauses of a busy machine."""

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from tests.postgresql.cluster import Node
-from tests.postgresql.conftest import DEADLINE_S
+from tests.protocol.talk import DEADLINE_S
 
 PIPE_BYTES = 65_536
 """Capacity of an unread pipe: PostgreSQL logs 100 bytes for each killed server."""

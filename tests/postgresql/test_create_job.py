@@ -31,8 +31,9 @@ from bedrockjobs.store.postgresql.transfer import TransferDatabase, install_func
 from tests.conformance.engine import START
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-from tests.postgresql.conftest import DEADLINE_S, ROLE, application
+from tests.postgresql.conftest import ROLE, application
 from tests.postgresql.conftest import Server as ServerOf
+from tests.protocol.talk import DEADLINE_S
 from tests.runs.test_options import ALL
 
 Start = Callable[..., Awaitable[Live]]

@@ -20,8 +20,9 @@ from bedrockjobs.store.postgresql.engine import PostgreSQLEngine
 from tests.conformance.engine import START
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
-from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.conftest import Server
 from tests.postgresql.proxy import Proxy
+from tests.protocol.talk import DEADLINE_S
 
 CUTS = examples(40, night=1_000)
 """Answers that are swallowed in one run; the nightly command does more."""

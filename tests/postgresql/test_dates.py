@@ -21,8 +21,8 @@ from bedrockjobs.store.postgresql.peers import MOVES_MAX
 from tests.conformance.engine import START
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
-from tests.postgresql.conftest import DEADLINE_S
 from tests.postgresql.proxy import Proxy
+from tests.protocol.talk import DEADLINE_S
 
 Start = Callable[..., Any]
 

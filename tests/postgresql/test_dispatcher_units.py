@@ -23,8 +23,9 @@ from bedrockjobs.engine.unit import perform
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.postgresql import heads, takes
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
+from tests.postgresql.conftest import BLOCKED, Server
 from tests.postgresql.live import Live, until
+from tests.protocol.talk import DEADLINE_S
 
 Servers = Callable[[int], list[Server]]
 

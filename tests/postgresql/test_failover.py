@@ -27,10 +27,10 @@ from tests.conftest import Live as Site
 from tests.effort import examples
 from tests.pace import in_time
 from tests.postgresql.cluster import SCHEMA
-from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.conftest import Server
 from tests.postgresql.live import Live
 from tests.postgresql.pair import STREAMING, Pair, pair, until, waits_for_standby
-from tests.protocol.talk import Talk
+from tests.protocol.talk import DEADLINE_S, Talk
 
 FAILOVERS = examples(1, night=20)
 """Failovers of one run; the nightly command does more."""

@@ -16,8 +16,9 @@ from bedrockjobs.job.take_request import TakeRequest, names_from
 from bedrockjobs.store.base import AccessPlan
 from bedrockjobs.store.postgresql.statements import QUERIES
 from tests.postgresql.cluster import CLUSTER
-from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.conftest import Server
 from tests.postgresql.live import Live, until
+from tests.protocol.talk import DEADLINE_S
 
 Servers = Callable[[int], list[Server]]
 

@@ -32,7 +32,7 @@ from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from tests.conformance.engine import START
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-from tests.postgresql.conftest import DEADLINE_S
+from tests.protocol.talk import DEADLINE_S
 from tests.submitting import submit
 
 

@@ -14,9 +14,10 @@ from bedrockjobs.engine.handlers.context import Answer
 from bedrockjobs.engine.waiters import Waiter, Waiting
 from bedrockjobs.job.take_request import TakeRequest, names_from
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.conftest import Server
 from tests.postgresql.live import Live, until
 from tests.postgresql.test_foreseen import listened
+from tests.protocol.talk import DEADLINE_S
 
 PATTERNS_AT_ONCE = 16
 

@@ -30,7 +30,7 @@ from bedrockjobs.store.reader import SEEKS_WAITING_MAX
 from bedrockjobs.store.sandbox import WORDS_MAX
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
-from tests.postgresql.conftest import DEADLINE_S
+from tests.protocol.talk import DEADLINE_S
 
 JOB = (
     "INSERT INTO jobs (created, jobID, state, name, nextRun, data)"

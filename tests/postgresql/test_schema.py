@@ -19,7 +19,8 @@ from bedrockjobs.store.postgresql.session import DatabaseSession
 from bedrockjobs.store.postgresql.takes import QueryShape, lanes_open_to
 from tests.effort import examples
 from tests.postgresql.cluster import CLUSTER
-from tests.postgresql.conftest import BLOCKED, DEADLINE_S, Server
+from tests.postgresql.conftest import BLOCKED, Server
+from tests.protocol.talk import DEADLINE_S
 
 Servers = Callable[[int], list[Server]]
 

@@ -24,7 +24,8 @@ from tests.conformance.engine import START, Queue
 from tests.effort import examples
 from tests.model import Model, Outcome
 from tests.postgresql.cluster import CLUSTER
-from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
+from tests.postgresql.conftest import Server, until_blocked
+from tests.protocol.talk import DEADLINE_S
 
 SERVERS = 3
 EXAMPLES = examples(4, night=2_000)

@@ -14,8 +14,7 @@ from bedrockjobs.databases import EXIT_UNAVAILABLE, StartError
 from bedrockjobs.server import Server
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-from tests.postgresql.conftest import DEADLINE_S
-from tests.protocol.talk import Talk
+from tests.protocol.talk import DEADLINE_S, Talk
 
 Start = Callable[..., Any]
 

@@ -23,8 +23,8 @@ from bedrockjobs.store.postgresql.peers import PostgreSQLPeers
 from bedrockjobs.store.postgresql.reader import PostgreSQLReader
 from tests.pace import in_time
 from tests.postgresql.cluster import CLUSTER, SCHEMA, url_of
-from tests.postgresql.conftest import DEADLINE_S
 from tests.postgresql.proxy import Proxy
+from tests.protocol.talk import DEADLINE_S
 
 LINE_S_MAX = 0.3
 """How long a line waits here for an answer that never comes."""

@@ -19,8 +19,8 @@ from bedrockjobs.store.postgresql import read_connection
 from bedrockjobs.store.postgresql.read_connection import LAG_S_MAX, POLL_S, ReadConnection, Standby
 from tests.conftest import Live, begin
 from tests.postgresql.cluster import CLUSTER, SCHEMA, free_port
-from tests.postgresql.conftest import DEADLINE_S
 from tests.postgresql.pair import Pair, pair
+from tests.protocol.talk import DEADLINE_S
 
 QUICK_S = 1.0
 """How far behind a standby may be in these tests: time for a request on a busy machine."""

@@ -15,7 +15,8 @@ from bedrockjobs.engine.handlers.context import Context
 from bedrockjobs.store.base import AccessPlan, StoreConflict
 from bedrockjobs.store.postgresql.locks import AdvisoryKeys, LockKind
 from tests.postgresql.cluster import CLUSTER, SCHEMA
-from tests.postgresql.conftest import DEADLINE_S, Server, until_blocked
+from tests.postgresql.conftest import Server, until_blocked
+from tests.protocol.talk import DEADLINE_S
 
 Servers = Callable[[int], list[Server]]
 Beside = Callable[[Callable[[], Any]], "Future[Any]"]

@@ -25,7 +25,8 @@ from bedrockjobs.store.postgresql.transfer import BulkSession
 from bedrockjobs.store.schema import SchemaError
 from tests.conftest import begin
 from tests.postgresql.cluster import CLUSTER
-from tests.postgresql.conftest import DEADLINE_S, Server
+from tests.postgresql.conftest import Server
+from tests.protocol.talk import DEADLINE_S
 
 NAME = "upgraded"
 NOW = schema.VERSION

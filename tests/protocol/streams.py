@@ -25,10 +25,10 @@ from bedrockjobs.store import schema
 from bedrockjobs.store.chunks import PrintedLine, chunk_of
 from bedrockjobs.store.reader import SQLiteReader
 from bedrockjobs.views import EVENTS, Views, output_topic
+from tests.protocol.talk import DEADLINE_S
 
 AT = "2026-11-21 03:00:00"
 STREAM = {"Accept": "text/event-stream"}
-DEADLINE_S = 10
 
 
 class Block(dict[str, str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from bedrockjobs.protocol.connections import Connections
 from bedrockjobs.protocol.listener import ACCEPTED_AT_ONCE_MAX, ARRIVALS_MAX, Arrivals
 from tests.conftest import Live, Serve
 from tests.engines import sqlite_only
-from tests.protocol.talk import post, request
+from tests.pace import in_time
+from tests.protocol.talk import DEADLINE_S, post, request
 from tests.runs.bearer import Bearer, admin_of
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
@@ -330,8 +332,10 @@ async def test_drain_time(serve: Serve) -> None:
     before = live.server.dispatcher.commands
     client.sendall(request("QueryJob", jobID=1))
     await live.until(lambda: live.server.dispatcher.commands > before)
-    async with asyncio.timeout(5):
+    began = time.monotonic()
+    async with asyncio.timeout(DEADLINE_S):
         await live.server.stop()
+    assert in_time(time.monotonic() - began, 5)
     client.close()
 
 

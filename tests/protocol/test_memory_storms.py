@@ -377,6 +377,6 @@ async def test_who_does_not_read_over_http_makes_room(serve: Serve) -> None:
     slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
     slow.send(b"GET /QueryJob?jobID=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
     large = "{}" + " " * 11 * MIB
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         while (await live.http("Ping", large)).code != 200:
             pass

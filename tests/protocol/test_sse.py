@@ -14,7 +14,8 @@ import pytest
 from bedrockjobs.base.config import LIST_MAX
 from bedrockjobs.protocol import sse
 from bedrockjobs.views import Views, output_topic
-from tests.protocol.streams import AT, DEADLINE_S, STREAM, Block, Site, open_site
+from tests.protocol.streams import AT, STREAM, Block, Site, open_site
+from tests.protocol.talk import DEADLINE_S
 
 Open = Callable[..., Awaitable[Site]]
 

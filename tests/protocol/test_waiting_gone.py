@@ -60,7 +60,7 @@ async def _cross(live: Live, cause: Any) -> None:
 
     dispatcher._deliver = late  # type: ignore[method-assign]
     cause()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await crossed.wait()
     dispatcher._deliver = deliver  # type: ignore[method-assign]
     await live.until(lambda: dispatcher.waiting == 0)

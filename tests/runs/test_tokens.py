@@ -16,7 +16,7 @@ from bedrockjobs.databases import StartError
 from bedrockjobs.engine.access import WRONG_A_SECOND_MAX
 from bedrockjobs.engine.handlers import access
 from tests.conftest import Live, Serve
-from tests.protocol.talk import Talk, post, request
+from tests.protocol.talk import DEADLINE_S, Talk, post, request
 from tests.runs.bearer import Bearer, admin_of
 
 WRONG = "bj_" + "A" * 43 + "AAAAAA"
@@ -328,7 +328,7 @@ async def test_a_change_by_other_hands_is_seen(live: Live, databases: Any) -> No
     databases.change(
         live.server.settings.database, f"UPDATE tokens SET revoked = '{now}' WHERE name = 'w';{epoch}"
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         while (await worker.http("GetJob", name="none")).code != 401:
             await asyncio.sleep(0.02)
     assert (await root.http("Status")).code == 200

@@ -29,6 +29,7 @@ from bedrockjobs.observe.stats import Stats
 from bedrockjobs.store import pattern_index, ready_queue
 from bedrockjobs.store.base import StoreBroken
 from bedrockjobs.store.sqlite import SQLiteEngine
+from tests.protocol.talk import DEADLINE_S
 from tests.submitting import submit
 
 
@@ -59,7 +60,7 @@ class Bench:
 
     async def ask(self, command: Command[Any]) -> Outcome:
         """Submit a command and wait for its outcome."""
-        return await asyncio.wait_for(self.send(command), 5)
+        return await asyncio.wait_for(self.send(command), DEADLINE_S)
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ async def test_a_commit_that_was_to_be_shared_and_fails_loses_nobody(
     first = bench.send(CreateJob(name="a"))
     second = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(lambda: second.set_result(bench.send(QueryJob(job_id=1))))
-    assert isinstance(await asyncio.wait_for(await second, 5), ServerFault)
+    assert isinstance(await asyncio.wait_for(await second, DEADLINE_S), ServerFault)
     assert body(await first) == '{"jobID":1}'
 
 
@@ -144,7 +145,7 @@ async def test_a_command_that_crashes_hurts_nobody_else(
     assert isinstance(await crashed, ServerFault)
     assert body(await before) == '{"jobID":2}'
     assert body(await after) == '{"jobID":3}'
-    assert '"jobID":2' in body(await asyncio.wait_for(waiter, 5))
+    assert '"jobID":2' in body(await asyncio.wait_for(waiter, DEADLINE_S))
     assert bench.store.unit.job(77) is None
     assert "ZeroDivisionError" in caplog.text
 
@@ -202,7 +203,7 @@ async def test_a_waiter_served_by_a_failed_commit_waits_on(
     assert not waiter.done()
     monkeypatch.undo()
     await bench.ask(CreateJob(name="a"))
-    assert '"jobID":1' in body(await asyncio.wait_for(waiter, 5))
+    assert '"jobID":1' in body(await asyncio.wait_for(waiter, DEADLINE_S))
 
 
 async def test_a_failed_fsync_ends_the_server(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +214,7 @@ async def test_a_failed_fsync_ends_the_server(bench: Bench, monkeypatch: pytest.
 
     monkeypatch.setattr(bench.store, "commit", broken)
     answer = bench.send(CreateJob(name="a"))
-    assert isinstance(await asyncio.wait_for(bench.failed, 5), StoreBroken)
+    assert isinstance(await asyncio.wait_for(bench.failed, DEADLINE_S), StoreBroken)
     assert not answer.done()
     with pytest.raises(Unavailable):
         bench.send(CreateJob(name="a"))
@@ -290,7 +291,7 @@ async def test_takes_of_very_many_names_keep_nobody_else_waiting(bench: Bench) -
         order.append("create")
     assert bench.dispatcher.commits >= 3
     assert 0 < order.index("create") <= NAMES_PER_COMMIT_MAX // PATTERNS_MAX
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         while len(order) < 43:
             await asyncio.sleep(0)
             bench.dispatcher.poke()
@@ -340,7 +341,7 @@ async def test_a_wait_ends_in_time_though_commands_never_stop_coming(bench: Benc
         return True
 
     bench.dispatcher.submit(CreateJob(name="b"), again)
-    assert isinstance(await asyncio.wait_for(waiter, 5), NotFound)
+    assert isinstance(await asyncio.wait_for(waiter, DEADLINE_S), NotFound)
 
 
 async def test_a_wait_that_runs_out_during_a_commit_that_fails_is_answered_once(
@@ -349,7 +350,7 @@ async def test_a_wait_that_runs_out_during_a_commit_that_fails_is_answered_once(
     held = threading.Event()
 
     def slow_and_full() -> None:
-        held.wait(5)
+        held.wait(DEADLINE_S)
         error = sqlite3.OperationalError("database is locked")
         error.sqlite_errorname = "SQLITE_BUSY"
         raise error
@@ -365,7 +366,9 @@ async def test_a_wait_that_runs_out_during_a_commit_that_fails_is_answered_once(
     assert not waiter.done(), "its transaction is still open"
     held.set()
     monkeypatch.undo()
-    await asyncio.wait_for(asyncio.wait([created, waiter]), 5)  # a second answer would raise in `send`
+    await asyncio.wait_for(
+        asyncio.wait([created, waiter]), DEADLINE_S
+    )  # a second answer would raise in `send`
     assert isinstance(waiter.result(), NotFound)
 
 
@@ -474,7 +477,7 @@ async def test_others_are_served_while_a_new_pattern_is_searched_for(bench: Benc
         assert '"n0000/x"' in body(await bench.ask(QueryJob(job_id=1)))
     assert not take.done()
     assert bench.dispatcher.commits >= commits + 10
-    assert '"zz/y"' in body(await asyncio.wait_for(take, 10))
+    assert '"zz/y"' in body(await asyncio.wait_for(take, DEADLINE_S))
 
 
 @pytest.mark.usefixtures("slow_search")
@@ -493,7 +496,7 @@ async def test_a_search_that_finds_nothing_is_answered(bench: Bench) -> None:
         assert isinstance(outcome, NotFound)
     assert bench.dispatcher.waiting == 1
     await bench.ask(CreateJob(name="late/a"))
-    assert '"late/a"' in body(await asyncio.wait_for(waits, 5))
+    assert '"late/a"' in body(await asyncio.wait_for(waits, DEADLINE_S))
     assert bench.dispatcher.pending == 0
 
 
@@ -510,7 +513,7 @@ async def test_a_search_goes_on_after_a_transaction_that_failed(
 
     monkeypatch.setitem(HANDLERS, QueryJob, crash)
     assert isinstance(await bench.ask(QueryJob(job_id=1)), ServerFault)
-    assert '"zz/y"' in body(await asyncio.wait_for(take, 10))
+    assert '"zz/y"' in body(await asyncio.wait_for(take, DEADLINE_S))
 
 
 @pytest.mark.usefixtures("slow_search")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from bedrockjobs.notify.channels import (
     resolved,
 )
 from bedrockjobs.notify.rule import Message, message_of
+from tests.protocol.talk import DEADLINE_S
 from tests.unit.test_messages_sent import told
 
 MESSAGE: Message = message_of("r", [told(3)], "")
@@ -94,9 +97,10 @@ async def test_a_program_that_does_not_end_is_killed(tmp_path: Path, monkeypatch
 
 
 async def test_a_program_may_leave_something_behind_that_goes_on(tmp_path: Path) -> None:
-    program(tmp_path, "starts", "sleep 5 & true")
-    async with asyncio.timeout(4):
+    program(tmp_path, "starts", f"sleep 600 & echo $! > {tmp_path}/pid")
+    async with asyncio.timeout(DEADLINE_S):
         await send("command:starts", tmp_path)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # it has gone on
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what Apprise imports
