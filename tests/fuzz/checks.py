@@ -16,7 +16,7 @@ from tests.fuzz.gates import Meter
 from tests.fuzz.hostile import HOSTILE
 from tests.fuzz.targets import TARGETS
 
-SECONDS = float(os.environ.get("FUZZ_SECONDS", examples(25, night=6_000) / 100))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", examples(10, night=6_000) / 100))
 """Time for the made-up inputs of each target."""
 
 MEMORY_EACH = examples(5, night=1)

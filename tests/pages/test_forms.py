@@ -12,7 +12,7 @@ from playwright.async_api import Page, Route, expect
 from bedrockjobs.base.clock import moment_of
 from bedrockjobs.pages.forms import CHECK_BYTES_MAX, DATA_CHECKED_CHARS
 from tests.pages.looking import Site, check
-from tests.pages.test_widths import MEASURE
+from tests.pages.test_widths import MEASURE, OPENED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -236,15 +236,17 @@ async def test_a_schedule_is_changed_copied_and_deleted(site: Site, page: Page) 
     assert await site.state(job + 1) == "gone"
 
 
-@pytest.mark.parametrize("width", [1400, 390])
-async def test_forms_fit_their_window(site: Site, page: Page, width: int) -> None:
-    await page.set_viewport_size({"width": width, "height": 900})
+@pytest.mark.parametrize("widths", OPENED)
+async def test_forms_fit_their_window(site: Site, page: Page, widths: tuple[int, ...]) -> None:
     job = await site.create("W" * 255, repeat="CRON 0 0 1 1 *", data={"k" * 300: "v" * 500}, cmd="c" * 500)
     for path in ("ui/jobs/new", f"ui/jobs/{job}/edit", f"ui/schedules/new?like={job}"):
+        await page.set_viewport_size({"width": widths[0], "height": 900})
         await site.open(page, path)
         if "new" not in path or "like" in path:
             await expect(page.locator("#preview-next tr")).to_have_count(5)
-        assert await page.evaluate(MEASURE) == "", path
+        for width in widths:
+            await page.set_viewport_size({"width": width, "height": 900})
+            assert await page.evaluate(MEASURE) == "", path
 
 
 async def test_long_data_are_judged_when_they_are_sent(site: Site, page: Page) -> None:

@@ -11,6 +11,7 @@ from bedrockjobs.pages import jobs
 from bedrockjobs.views import states
 from tests.pages.looking import Site, check
 from tests.pages.test_jobs import listed, select
+from tests.pages.test_widths import OPENED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -184,9 +185,8 @@ async def test_without_the_setting_it_is_said_how_jobs_are_kept(site: Site, page
     await check(page)
 
 
-@pytest.mark.parametrize("width", [1400, 390])
-async def test_no_tab_is_wider_than_its_window(site: Site, page: Page, width: int) -> None:
-    await page.set_viewport_size({"width": width, "height": 900})
+@pytest.mark.parametrize("widths", OPENED)
+async def test_no_tab_is_wider_than_its_window(site: Site, page: Page, widths: tuple[int, ...]) -> None:
     await parent(site)
     await site.fail("f" * 200, "e" * 500)
     job = await site.create("r" * 200)
@@ -195,6 +195,9 @@ async def test_no_tab_is_wider_than_its_window(site: Site, page: Page, width: in
     await site.create("q" * 200)
     await site.ask("PauseJobs", name="q*", by="b" * 200, reason="x")
     for state, *_ in jobs.TABS:
+        await page.set_viewport_size({"width": widths[0], "height": 900})
         await site.open(page, f"ui/jobs?state={state}")
-        wide = await page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= width, state
+        for width in widths:
+            await page.set_viewport_size({"width": width, "height": 900})
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, state

@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import aiohttp
 import pytest
@@ -122,7 +123,9 @@ async def test_what_is_no_page_is_told_to_a_browser_by_a_page(site: Site, page: 
         answer, text = await get(site, path, Accept="text/html")
         assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
         assert "<h1>No such page</h1>" in text
-        assert "There is no page /ui/" in text
+        assert re.search(r'<p class="problem">[^\n]* There is no page /ui/', text), path
+        (back,) = re.findall(r'href="([^"]*)"[^>]*>Back to the overview<', text)
+        assert urljoin(f"{site.root}{path}", back) == f"{site.root}/ui/", path
     site.expected = {404}
     await page.goto(f"{site.root}{UNKNOWN[0]}")
     assert await page.locator("h1").inner_text() == "No such page"
@@ -132,11 +135,11 @@ async def test_what_is_no_page_is_told_to_a_browser_by_a_page(site: Site, page: 
     await page.wait_for_url(f"{site.root}/ui/")
 
 
-@pytest.mark.parametrize("path", UNKNOWN)
-async def test_what_is_no_page_is_told_to_others_as_by_commands(site: Site, path: str) -> None:
-    answer, text = await get(site, path, Accept="application/json")
-    assert (answer.status, answer.content_type) == (404, "application/problem+json")
-    assert "No such page" in text
+async def test_what_is_no_page_is_told_to_others_as_by_commands(site: Site) -> None:
+    for path in UNKNOWN:
+        answer, text = await get(site, path, Accept="application/json")
+        assert (answer.status, answer.content_type) == (404, "application/problem+json"), path
+        assert "No such page" in text, path
 
 
 async def test_what_people_typed_is_shown_as_text(site: Site, page: Page) -> None:
