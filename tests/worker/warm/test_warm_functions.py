@@ -175,6 +175,18 @@ async def test_a_function_that_does_not_listen_is_killed(ran, way):
     assert outcomes(found)[1] == ("FinishJob", 0, None)
 
 
+async def test_a_traceback_says_whether_the_file_is_another_one_by_now(ran, write, way):
+    """It shows the lines of now, which are not those that failed."""
+    name = write()
+    change = f"open('{name}.py', 'a').write('# mended'); 1 / 0"
+    found = await ran(way, "1 / 0", change, module=name)
+    errors = [given["error"].splitlines() for _, given in found]
+    assert errors[0][:2] == ["ZeroDivisionError: division by zero", "Traceback (most recent call last):"]
+    note = f"{Path(f'{name}.py').resolve()}: changed since the worker imported it, restart the worker"
+    assert errors[1][1] == (errors[0][1] if way["isolation"] == "spawn" else note)
+    assert errors[1][-1] == errors[0][-1]
+
+
 LEAVE = (
     "[subprocess.Popen(['sh', '-c', 'echo $$ > $0.new; mv $0.new $0; exec sleep 1000', f'left{n}'],"
     " start_new_session=bool(n)) for n in (0, 1)]; wait_for('left0'); wait_for('left1')"

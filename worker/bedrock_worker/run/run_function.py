@@ -172,21 +172,43 @@ def requested_by(error: BaseException) -> Fail | Retry | Snooze | Unfit | None:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error, starting in the user's code."""
+    """Return the traceback of an error, starting in the user's code.
+
+    If a file has changed since its import, a line before it says so: the traceback shows the lines of now.
+    """
     summary = traceback.TracebackException.from_exception(error)
-    _begin_in_function(summary, set())
-    return "".join(summary.format()).rstrip("\n")
+    files = _begin_in_function(summary, set())
+    changed = sorted(path for path in files & _imported.keys() if _stamp(path) != _imported[path])
+    text = "".join(summary.format()).rstrip("\n")
+    if not changed:
+        return text
+    return f"{', '.join(changed)}: changed since the worker imported it, restart the worker\n{text}"
 
 
-def _begin_in_function(summary: traceback.TracebackException, seen: set[int]) -> None:
+def _begin_in_function(summary: traceback.TracebackException, seen: set[int]) -> set[str]:
+    """Drop the frames before the user's code; return the files of the others."""
     if id(summary) in seen:
-        return
+        return set()
     seen.add(id(summary))
     while summary.stack and summary.stack[0].filename.startswith(_NOT_OF_USERS):
         del summary.stack[0]
+    files = {frame.filename for frame in summary.stack}
     for other in (summary.__cause__, summary.__context__, *(summary.exceptions or ())):
         if other is not None:
-            _begin_in_function(other, seen)
+            files |= _begin_in_function(other, seen)
+    return files
+
+
+_imported: dict[str, int] = {}
+"""The files of the user's modules that were imported before the first run, with ``_stamp`` of then."""
+
+
+def _stamp(path: str) -> int:
+    """Return when a file was changed, in nanoseconds; 0 if there is none."""
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116  faster than a Path
+    except OSError:
+        return 0
 
 
 _LIBRARY = Path(os.__file__).parent
@@ -229,6 +251,9 @@ def read_job() -> dict[str, Any]:
 
 def prepare(module: str) -> None:
     """Inspect the functions that a module declares, and cache what the runs of these functions need."""
+    files = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+    own = [path for path in files if isinstance(path, str) and "-packages/" not in path]
+    _imported.update((path, _stamp(path)) for path in own if not is_of_python_or_ours(path))
     for declared in declared_in(module):
         declaration(declared.module, declared.function.__qualname__)
         if declared.expression is None:
