@@ -450,10 +450,9 @@ def _is_over(job: JobReply | None, run: RunReply | None) -> bool:
 def _ended(job_id: int, job: JobReply | None, run: RunReply | None) -> RunReply:
     """Return the last run of a job that succeeded; raises JobFailed, or NoResult if no run is stored."""
     run_id = None if run is None else run.run_id
-    cancelled = job is not None and job.state == "CANCELLED"
     stopped = run is not None and run.status in ("terminated", "killed")
-    if cancelled and not stopped:
-        raise JobFailed(job_id, "cancelled", "", run_id)
+    if stopped if job is None else job.state == "CANCELLED":  # a job whose cancelled run has ended is deleted
+        raise JobFailed(job_id, "cancelled", run.error if run is not None and stopped else "", run_id)
     if job is not None and job.state == "FAILED" and (run is None or run.status == "success"):
         raise JobFailed(job_id, "fail", job.error or "", run_id)
     if run is None:

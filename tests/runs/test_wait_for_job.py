@@ -103,6 +103,21 @@ async def test_a_child_that_was_cancelled_has_failed(client: AsyncClient) -> Non
         await client.wait_for_job(child, timeout=0)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_job_that_is_cancelled_while_it_runs_was_cancelled(client: AsyncClient, ended: bool) -> None:
+    """Whether the wait begins before the end of the run or after it."""
+    job_id = await created(client)
+    job = await client.call(GetJob(name="foo", worker="w", heartbeat=True))
+    waiting = asyncio.ensure_future(client.wait_for_job(job_id))
+    await client.call(CancelJob(job_id=job_id, any=True))
+    await client.call(FailJob(job_id=job_id, run_id=job.run_id, error="SIGTERM"))
+    with pytest.raises(JobFailed, match=f"job {job_id}: cancelled: SIGTERM") as failed:
+        await (client.wait_for_job(job_id) if ended else waiting)
+    assert failed.value.status == "cancelled"
+    await asyncio.wait({waiting})
+    assert isinstance(waiting.exception(), JobFailed)
+
+
 async def test_a_job_that_nobody_knows_is_told_so(live: Live, client: AsyncClient) -> None:
     with pytest.raises(NoResult, match="job 4711: it no longer exists"):
         await client.wait_for_job(4711)

@@ -112,7 +112,8 @@ export class Handle<R extends JSONObject = JSONObject> {
       } else if (job) {
         await sleep(pause, signal);
       } else if (run) {
-        if (run.status !== "success") throw new JobFailed(this.jobID, run.status, run.error);
+        const status = ["terminated", "killed"].includes(run.status) ? "CANCELLED" : run.status;
+        if (status !== "success") throw new JobFailed(this.jobID, status, run.error);
         return (run.result ?? {}) as R;
       } else {
         throw new NoResult(`job ${this.jobID} no longer exists, and no run says how it ended`);
