@@ -37,7 +37,7 @@ SERIOUS = """({violations}) => violations
         `${id}: ${html.slice(0, 150)} ${failureSummary.slice(0, 300)}`))"""
 """Takes what axe complains of out of its answer."""
 
-STATE_EACH = examples(6, night=1)
+STATE_EACH = examples(12, night=1)
 """By day axe checks one test's states of a page in so many, and each page in ``test_every_page.py``."""
 
 

@@ -53,14 +53,15 @@ async def test_a_job_is_linked(site: Site, page: Page) -> None:
 async def test_pages_hold_each_event_once(site: Site, page: Page) -> None:
     for number in range(125):
         await site.ask("PauseJobs", name=f"n{number:03d}")
-        await site.ask("ResumeJobs", name=f"n{number:03d}")
+        if number % 5 == 0:
+            await site.ask("ResumeJobs", name=f"n{number:03d}")
     total = (await site.ask("Events", limit=1000))["events"]
     await site.open(page, "ui/events")
     rows = page.locator("[data-row]")
     seen: list[str] = []
     while True:
         await awake(page)
-        seen += [str(await row.get_attribute("id")) for row in await rows.all()]
+        seen += await rows.evaluate_all("rows => rows.map((row) => row.id)")
         more = page.get_by_role("link", name="Next page")
         if not await more.count():
             break

@@ -25,24 +25,26 @@ async def fill(site: Site) -> None:
     await site.take("mail/b")
 
 
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ("", ["mail/b", "report/day", "mail/a"]),
-        ("?status=failed", ["mail/a"]),
-        ("?status=running", ["mail/b"]),
-        ("?worker=eu-*", ["report/day"]),
-        ("?name=mail/*", ["mail/b", "mail/a"]),
-        ("?name=report/day", ["report/day"]),
-        ("?text=no+%22route%22", ["mail/a"]),
-        ("?from=2099-01-01T00:00:00Z", []),
-        ("?to=2020-01-01T00:00:00Z", []),
-    ],
-)
-async def test_runs_are_found(site: Site, page: Page, query: str, names: list[str]) -> None:
+FOUND = {
+    "": ["mail/b", "report/day", "mail/a"],
+    "?status=failed": ["mail/a"],
+    "?status=running": ["mail/b"],
+    "?worker=eu-*": ["report/day"],
+    "?name=mail/*": ["mail/b", "mail/a"],
+    "?name=report/day": ["report/day"],
+    "?text=no+%22route%22": ["mail/a"],
+    "?from=2099-01-01T00:00:00Z": [],
+    "?to=2020-01-01T00:00:00Z": [],
+}
+
+
+async def test_runs_are_found(site: Site, page: Page) -> None:
     await fill(site)
-    await site.open(page, f"ui/runs{query}")
-    assert await page.locator("#runs td.name").all_inner_texts() == names
+    found = {}
+    for query in FOUND:
+        await page.goto(f"{site.root}/ui/runs{query}")
+        found[query] = await page.locator("#runs td.name").all_inner_texts()
+    assert found == FOUND
 
 
 async def test_a_run_is_run_again(site: Site, page: Page) -> None:
