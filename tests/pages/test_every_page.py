@@ -28,9 +28,11 @@ NARROW_EACH = examples(8, night=1)
 SELECTIONS_CHECKED = PROFILE == "random"
 """At night axe also checks pages with a query, which by day is enough for the page without."""
 
-COMMANDS_MAX = examples(8, night=1_000)
-"""Commands of ``/docs`` that are checked beyond their width: all have the same parts, and take the time of 15
-pages."""
+ALIKE = {"docs": "section[id]", "ui/upcoming": "[data-row]"}
+"""What long pages consist of: commands, and ticks."""
+
+ALIKE_MAX = examples(8, night=1_000)
+"""How many of them are checked beyond their width: all have the same parts, and take the time of 15 pages."""
 
 SCROLLED = """() => [...document.querySelectorAll(".scroll")].filter((place) =>
     place.getClientRects().length && place.scrollWidth > place.clientWidth + 1)
@@ -211,12 +213,12 @@ async def test_every_page_can_be_read_by_everybody(
         if path in ("ui/", "ui/queue?name=mail/a"):
             await expect(page.locator(".chart canvas")).to_have_count(4)
         wrong[path] = []
-        if path == "docs":
+        if path in ALIKE:
             for size in sizes:
                 await resize(page, size)
                 wrong[path] += filter(None, [await page.evaluate(MEASURE)])
-            await page.locator("section[id]").evaluate_all(
-                "(all, most) => all.slice(most).forEach((command) => command.remove())", COMMANDS_MAX
+            await page.locator(ALIKE[path]).evaluate_all(
+                "(all, most) => all.slice(most).forEach((each) => each.remove())", ALIKE_MAX
             )
         for size in sizes:
             await resize(page, size)
