@@ -31,7 +31,7 @@ HOMES = {
     "limit": (
         "queue.limit",
         "Limit how many jobs of a name are queued, created a second (more is refused with 429),"
-        " started and run.",
+        " started and run, or take those of many keys or names in turn.",
     ),
     "kept": (
         "queue.kept",
