@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -149,11 +149,11 @@ class NameTree:
         groups: dict[str, list[QueuedGroup]] = {}
         for group in snapshot.groups:
             groups.setdefault(shown[group.name], []).append(group)
-        folds: dict[str, Fold] = {}
+        folds = {label: Fold(label, names=0) for label in set(shown.values())}
         names: dict[str, list[str]] = {}
         for name, label in shown.items():
             names.setdefault(label, []).append(name)
-            fold = folds.setdefault(label, Fold(label, names=0))
+            fold = folds[label]
             fold.names += 1
             fold.running += running.by_name.get(name, 0)
             fold.more_running = running.more
@@ -238,11 +238,12 @@ def _label(name: str, under: str) -> str:
 
 
 def _set_workers(
-    fold: Fold, snapshot: QueueSnapshot, groups: Iterable[QueuedGroup], names: Sequence[str]
+    fold: Fold, snapshot: QueueSnapshot, groups: Sequence[QueuedGroup], names: Sequence[str]
 ) -> None:
     """Set the workers of a fold, and the pause that applies to all of its names."""
     held = snapshot.held
-    required = {(group.name, need_of(group.lane)) for group in groups} | {
+    needs = {lane: need_of(lane) for lane in {group.lane for group in groups}}
+    required = {(group.name, needs[group.lane]) for group in groups} | {
         (name, Requirements()) for name in names
     }
     fold.workers = tuple(
