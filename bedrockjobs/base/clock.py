@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
+from bedrockjobs.base.config import BACKOFF_S_DEFAULT, BACKOFF_S_MAX_DEFAULT
+
 
 class Clock(Protocol):
     """The time functions that the server needs."""
@@ -162,6 +164,16 @@ def after_seconds(moment: str, seconds: float) -> str:
         return timestamp_ms(moment_of(moment) + timedelta(seconds=seconds)).removesuffix(".000")
     except OverflowError:
         return "9999-12-31 23:59:59" if seconds > 0 else "0001-01-01 00:00:00"
+
+
+def retry_after_s(backoff_s: int | None, max_backoff_s: int | None, count: int) -> int:
+    """Return the seconds before retry number ``count``, from 1: ``backoff_s``, doubled each time to a limit.
+
+    A server adds a random part, so that jobs that failed together are not retried together.
+    """
+    first = BACKOFF_S_DEFAULT if backoff_s is None else backoff_s
+    longest = max(BACKOFF_S_MAX_DEFAULT, first) if max_backoff_s is None else max_backoff_s
+    return int(min(first * 2 ** min(count - 1, 40), longest))
 
 
 def moment_of(text: str) -> datetime:

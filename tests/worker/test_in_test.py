@@ -28,7 +28,7 @@ from bedrock_worker.policy.python_module import BadModule, load
 
 from bedrockjobs import AsyncClient, InvalidCommand, JobFailed, JobNotEnded
 from bedrockjobs.client import addresses_of
-from bedrockjobs.commands import CreateJob, ListRuns, QueryJob
+from bedrockjobs.commands import CreateJob, FailJob, GetJob, ListRuns, QueryJob
 from bedrockjobs.testing import ServerUnderTest, capture, eager
 from tests.worker import jobs_in_test as app
 from tests.worker.fake_server import DEADLINE_S
@@ -246,7 +246,64 @@ def test_a_backoff_function_and_one_that_fails() -> None:
         app.by_function.enqueue("four")
         app.broken.enqueue()
     assert jobs[0].delays == [4, 8, 12]
-    assert (jobs[1].attempts, jobs[1].delays) == (2, [None])
+    assert (jobs[1].attempts, jobs[1].delays) == (2, [10]), "the default of the server"
+
+
+@pytest.mark.parametrize(
+    ("options", "delays"),
+    [
+        ({"retries": 2, "backoff": "2s"}, [2, 4]),
+        ({"retries": 2, "backoff": timedelta(seconds=3)}, [3, 6]),
+        ({"retries": 3}, [10, 20, 40]),
+        ({"retries": 3, "backoff": 60, "max_backoff": "100s"}, [60, 100, 100]),
+        ({"retries": 2, "backoff": "2h"}, [7200, 7200]),
+        ({"backoff": "1m", "retry_on": OSError}, [60, 120, 240]),
+        ({"retries": 1, "retry_on": OSError}, [10]),
+    ],
+)
+def test_the_delays_of_a_backoff_that_doubles(options: dict[str, Any], delays: list[int]) -> None:
+    @job("doubles", **options)
+    def doubles() -> None:
+        raise OSError("no")
+
+    with eager() as jobs:
+        doubles.enqueue()
+    assert jobs[0].delays == delays
+
+
+def test_the_delays_are_those_of_a_server_without_its_random_part(server: ServerUnderTest) -> None:
+    with eager() as jobs:
+        app.fails.using(retries=4).enqueue(9)
+    server.client.call(CreateJob(name="delayed", retries=4, backoff=5))
+    assert len(jobs[0].delays) == 4
+    for delay in jobs[0].delays:
+        job_id = server.client.call(GetJob(name="delayed")).job_id
+        server.client.call(FailJob(job_id=job_id))
+        failed = server.now
+        server.next()
+        assert delay <= (server.now - failed).total_seconds() <= 1.25 * delay + 1
+
+
+async def test_the_error_of_an_async_function_has_no_context_of_the_library() -> None:
+    @job("async error", retries=1)
+    async def fails_async() -> None:
+        raise OSError("x")
+
+    @job("error of a coroutine")
+    def returns_coroutine() -> Any:
+        return fails_async.function()
+
+    def run() -> None:
+        fails_async.enqueue()
+        returns_coroutine.enqueue()
+
+    with eager() as jobs:
+        run()
+        await asyncio.to_thread(run)
+    assert [len(each.errors) for each in jobs] == [2, 1, 2, 1]
+    for error in [error for each in jobs for error in each.errors]:
+        assert error.startswith("OSError: x\nTraceback (most recent call last):\n")
+        assert (error.count("Traceback"), "event loop" in error) == (1, False)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,8 @@ from contextlib import suppress
 from zlib import crc32
 
 from bedrockjobs.base import jsontext
-from bedrockjobs.base.clock import after_seconds
-from bedrockjobs.base.config import (
-    BACKOFF_S_DEFAULT,
-    BACKOFF_S_MAX_DEFAULT,
-    GRACE_S_DEFAULT,
-    LOST_RUNS_MAX,
-    MUTED_RELEASES_MAX,
-    MUTES_MAX,
-    TAKE_BACK_S,
-)
+from bedrockjobs.base.clock import after_seconds, retry_after_s
+from bedrockjobs.base.config import GRACE_S_DEFAULT, LOST_RUNS_MAX, MUTED_RELEASES_MAX, MUTES_MAX, TAKE_BACK_S
 from bedrockjobs.base.errors import BadArguments, DamagedData, NotFound, TooMany, line_of, shortened
 from bedrockjobs.base.vocabulary import FAILED_STATUSES
 from bedrockjobs.base.wire import stamped
@@ -66,9 +58,7 @@ def after_failure(
 
 def backoff_s(job: Job, count: int) -> float:
     """Return the backoff before a retry: doubled each time up to a limit, with jitter."""
-    first = value_or(job.options.backoff, BACKOFF_S_DEFAULT)
-    longest = value_or(job.options.max_backoff, max(BACKOFF_S_MAX_DEFAULT, first))
-    seconds = min(first * 2.0 ** min(count - 1, 40), longest)
+    seconds = retry_after_s(job.options.backoff, job.options.max_backoff, count)
     # Maximum share added to a backoff, so that jobs that failed together are not retried together.
     return float(seconds * (1 + 0.25 * (crc32(f"{job.job_id} {count}".encode()) % 1_000) / 1_000))
 

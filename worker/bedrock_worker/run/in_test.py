@@ -53,7 +53,7 @@ from bedrock_worker.run.run_function import (
     traceback_of,
 )
 from bedrock_worker.workflows import filled
-from bedrockjobs.base.clock import SystemClock, timestamp
+from bedrockjobs.base.clock import SystemClock, retry_after_s, timestamp
 from bedrockjobs.base.errors import BadArguments, JobFailed, JobNotEnded, NotFound, WrongState
 from bedrockjobs.client import Client
 from bedrockjobs.commands import (
@@ -135,9 +135,7 @@ def _finished(returned: Any) -> Any:
     """
     if not inspect.iscoroutine(returned):
         return returned
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_loop():
         return asyncio.run(returned)
     found: list[Any] = []
     failed: list[BaseException] = []
@@ -155,6 +153,15 @@ def _finished(returned: Any) -> Any:
     if failed:
         raise failed[0]
     return found[0]
+
+
+def _is_in_loop() -> bool:
+    """Return whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _of_error(error: Exception, rules: RetryRules, attempt: int) -> EndedRun:
@@ -193,8 +200,9 @@ class Enqueued:
         """How many runs it has had; snoozed runs do not count."""
         self.errors: list[str] = []
         """The errors of its failed runs."""
-        self.delays: list[int | None] = []
-        """The requested delays before its retries, in seconds; None for the job's ``backoff``."""
+        self.delays: list[int] = []
+        """The delays that its retries would have had, in seconds; where the job's ``backoff`` applies,
+        without the random part that a server adds."""
         self.exception: BaseException | None = None
         """What the function raised in the last failed run."""
         self.said: Progress | None = None
@@ -238,7 +246,10 @@ class Enqueued:
         if ended.status in (FAIL_PERMANENTLY, UNFIT) or len(self.errors) > retries:
             self.state = "FAILED"
         else:
-            self.delays.append(ended.result["delay"] if ended.result else None)
+            self.delays.append(ended.result["delay"] if ended.result else self._backoff_s())
+
+    def _backoff_s(self) -> int:
+        return retry_after_s(self.spec.backoff, self.spec.max_backoff, len(self.errors))
 
     def outcome(self, timeout: float | None) -> Any:
         """Return the function's result; raises JobFailed or JobNotEnded, as ``Handle.wait`` does."""
@@ -467,7 +478,7 @@ class WorkflowInTest:
             raise WrongState("Nothing to retry", f"workflowID: it is {self.state}")
         self._cancelled = False
         for job in bad:
-            job.state, job.reason, job.errors, job.attempts = "PAUSED", "", [], 0
+            job.state, job.reason, job.errors, job.delays, job.attempts = "PAUSED", "", [], [], 0
         return len(bad)
 
     def reply(self, *, results: bool) -> WholeWorkflowReply:
