@@ -58,7 +58,7 @@ def list_failures(
     """List failures grouped by cause: FAILED jobs, then runs, the newest first.
 
     Errors that differ in numbers, ids, quoted texts or paths are in one group. `count` covers the whole
-    group, `newest` is its newest member: a jobID or a runID. `trend` is new in the first 24 hours of a group,
+    group, `newest` is its newest member: `job 7` or `run 8`. `trend` is new in the first 24 hours of a group,
     growing if failures were more than twice as frequent in the last hour as before it, quiet if there was
     none in the last 24 hours, muted, or "came back" if the group was muted until a new release and has failed
     in one. The run that made its job FAILED is not counted separately. Failures that are marked as seen are
@@ -272,7 +272,7 @@ def _row(group: Record) -> Record:
         "name": f"{text_of(group, 'name')}{more}",
         "count": number_of(count, text_of(group, "kind")),
         "new": f"{unseen:,}",
-        "newest": text_of(newest, "id"),
+        "newest": f"{text_of(group, 'kind')} {text_of(newest, 'id')}",
         "at": text_of(group, "last"),
         "trend": ": ".join(filter(None, (text_of(group, "trend"), _why_muted(group)))),
         "seen by": "" if unseen else by or "unknown",

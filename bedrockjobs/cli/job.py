@@ -307,6 +307,8 @@ def _decisive_first(record: Record, reason: str) -> Record:
     shown = {key: value for key, value in first.items() if value is not None}
     held = _held(record)
     record = with_hidden(record)
+    if "finished" in record:  # the name that other tables have for it, and that means a time
+        record = {"ended" if key == "finished" else key: value for key, value in record.items()}
     shown |= {key: value for key, value in record.items() if key not in (*first, "error", *UNIQUE)}
     shown |= {"unique key": held} if held else {}
     error = text_of(record, "error")
@@ -322,19 +324,25 @@ def explain(session: Session, /, job_id: str) -> None:
     Of several jobs with the name, it is the first queued one.
     """
     reply = session.reply(ExplainJob, {"jobID": job_id_of(session, job_id, first=True)})
-    if session.form == "table":
-        write_reasons(reply)
-    else:
+    if session.form != "table":
         write_one(reply, session.form)
+        return
+    failed = text_of(reply, "state") == "FAILED"
+    write_reasons(reply, line_of(text_of(_job(session, reply["jobID"]) or {}, "error")) if failed else "")
 
 
-def write_reasons(reply: Record) -> None:
-    """Write the reply to ExplainJob for people."""
+def write_reasons(reply: Record, error: str = "") -> None:
+    """Write the reply to ExplainJob for people; ``error`` is the line that says why the job failed."""
     reasons = records_in(reply["waitsFor"])
     state = text_of(reply, "state")
     write_wrapped(printable(f"Job {reply['jobID']} ({text_of(reply, 'name')}) is {state}."))
+    if error:
+        write_wrapped(printable(error), ("Why it failed: ", ""))
     if not reasons:
         click.echo("Nothing prevents it from running.")
+    elif text_of(reasons[0], "reason") == "state":  # it does not wait
+        write_wrapped(one_line(sentence(reasons[0])))
+        reasons = []
     else:
         click.echo("Why it waits" + (", the most decisive reason first:" if len(reasons) > 1 else ":"))
     for at, reason in enumerate(reasons, 1):
@@ -421,7 +429,13 @@ act(
     RetryJob,
     *("delay", "next_run", "data"),
     typed("name", "--rename"),
-    *("job_priority", "ignore_repeat", "revive", "returned", "snoozed", "unfit", RUN),
+    *("job_priority", "ignore_repeat"),
+    typed(
+        "revive",
+        help="For workers, which report on a run by --run, --returned, --snoozed or --unfit: queue the job"
+        " even if it is FAILED. Without these options that needs no --revive.",
+    ),
+    *("returned", "snoozed", "unfit", RUN),
 )
 @choosing
 @server_options
@@ -429,8 +443,7 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
     """Queue a FAILED or running job again.
 
     Many at once: `job retry --name 'mail/*' --since yesterday` queues the FAILED ones among them again; it
-    shows the matching jobs and asks for confirmation. A FAILED job needs --revive only where a worker reports
-    on its run: with --run, --returned, --snoozed or --unfit.
+    shows the matching jobs and asks for confirmation.
     """
     choice = choice_of(options, job_id)
     changes = typed_values(session, RetryJob) | {"runID": None}

@@ -306,9 +306,20 @@ act(
     outcome="removed",
     sentence="Removed the limit of {name}.",
 )
+
+
+def _limit_row(record: Record) -> Record:
+    """Return the row of a limit: ``-`` where there is none, since 0 would read as "none allowed"."""
+    numbers = ("queued", "perSecond", "running", "starts", "burst")
+    row = {**record, **{key: "-" for key in numbers if text_of(record, key) in ("", "0")}}
+    flags = {key: "yes" if text_of(record, key) == "true" else "" for key in ("perKey", "fair")}
+    return {**row, **flags, "runs": "" if row["running"] == "-" else record["runs"]}
+
+
 listing(
     limit,
     ListLimits,
+    row=_limit_row,
     columns=(
         "name",
         "queued",
@@ -317,6 +328,7 @@ listing(
         "perKey",
         "runs",
         "starts",
+        "burst",
         "fair",
         "refused",
         "lastRefused",

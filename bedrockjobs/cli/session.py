@@ -21,13 +21,15 @@ from click.core import ParameterSource
 from bedrockjobs.base import jsontext
 from bedrockjobs.base.clock import SystemClock, moment_of, timestamp
 from bedrockjobs.base.config import DEFAULT_PORT
-from bedrockjobs.base.errors import CommandError, Forbidden
+from bedrockjobs.base.errors import CommandError, Forbidden, NotFound
 from bedrockjobs.base.jsontext import RawJSON
+from bedrockjobs.base.vocabulary import called
 from bedrockjobs.cli.output import (
     FORMS,
     WIDE,
     Form,
     Record,
+    local_text,
     printable,
     raw_record,
     set_wide,
@@ -92,12 +94,26 @@ def in_commands(message: str) -> str:
     return message
 
 
+_SAYS_IT_ALL = re.compile(
+    r"(?:(?:jobID|runID|workflowID|name|worker|schedule): )?"
+    r"((?:there is no|no live worker|job \d+ (?:has ended|is gone)|job \d+ is in no workflow)\b.*)",
+    re.DOTALL,
+)
+"""Matches details of a 404 that its reason only repeats."""
+
+
+def _for_people(error: CommandError) -> str:
+    """Return the message of an error, without a reason that says the same as the detail."""
+    detail = _SAYS_IT_ALL.fullmatch(error.detail) if isinstance(error, NotFound) else None
+    return in_commands(detail[1] if detail else str(error))
+
+
 class CommandRefused(Failure):
     """The server refused a command."""
 
     def __init__(self, error: CommandError, advice: str = "") -> None:
         """Show the server's message and ``advice``; the code of ``error`` decides the exit status."""
-        message_ = "; ".join(filter(None, (in_commands(str(error)), advice)))
+        message_ = "; ".join(filter(None, (_for_people(error), advice)))
         super().__init__(message_, EXIT_BY_CODE.get(error.code, FAILED))
         self.error = error
 
@@ -129,7 +145,32 @@ class Session:
     def send(self, command: Command[Any]) -> Response:
         """Send a command and return the answer; raises CommandRefused, or Failure if no server answers."""
         with self.errors_shown():
-            return self._connected().exchange(command)
+            try:
+                return self._connected().exchange(command)
+            except NotFound as error:
+                raise self._ended_job(command, error) or error from None
+
+    def _ended_job(self, command: Command[Any], error: NotFound) -> NotFound | None:
+        """Return the refusal of a command for a job that is gone but whose last run is kept, otherwise None.
+
+        ``run list`` and often ``job show`` show it, so other commands may not say that there is no such job.
+        """
+        from bedrockjobs.commands import ListRuns
+
+        job_id = getattr(command, "job_id", None)
+        if not error.detail.endswith(f"there is no job {job_id}"):
+            return None
+        try:
+            answer = self._connected().exchange(ListRuns(job_id=job_id, limit=1))
+            run = next(iter(records_in(record_of(answer)["runs"])), {})
+        except (CommandError, OSError, Failure, KeyError):  # also a token that may not see the run
+            return None
+        run_id, ended, status = (text_of(run, key) for key in ("runID", "ended", "status"))
+        if not ended:
+            return None
+        what = f"job {job_id} {'has ended' if status == 'success' else 'is gone'}"
+        last = f"its last run, {run_id}, ended with {called(status)} at {local_text(ended)}"
+        return NotFound(error.reason, f"{what}: {last}; `bedrockjobs run again {run_id}` repeats it")
 
     @contextmanager
     def errors_shown(self) -> Iterator[None]:

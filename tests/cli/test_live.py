@@ -38,7 +38,7 @@ def test_job_lifecycle(bedrockjobs: Program) -> None:
     assert bedrockjobs("job", "delete", job_id).stdout == f"Deleted job {job_id}.\n"
     gone = bedrockjobs("job", "show", job_id)
     assert (gone.returncode, gone.stdout) == (3, "")
-    assert gone.stderr.startswith("Error: 404 ")
+    assert gone.stderr == f"Error: there is no job {job_id}\n"
 
 
 def test_retry_fail_and_revive(bedrockjobs: Program) -> None:
@@ -68,6 +68,14 @@ def test_wait_for_the_end_of_a_job(bedrockjobs: Program) -> None:
     assert (done.returncode, done.stdout) == (0, f'Job {job_id} ended: success. Result: {{"rows":3}}\n')
     found = json.loads(bedrockjobs("job", "wait", job_id, "-o", "json").stdout)
     assert (found["jobID"], found["status"], found["result"]) == (int(job_id), "success", {"rows": 3})
+
+    for act in ("show", "explain", "retry", "cancel", "delete"):
+        ended = bedrockjobs("job", act, job_id)
+        assert (ended.returncode, ended.stdout) == (3, "")
+        assert (
+            f"job {job_id} has ended: its last run, {found['runID']}, ended with success at " in ended.stderr
+        )
+        assert ended.stderr.endswith(f"; `bedrockjobs run again {found['runID']}` repeats it\n")
 
     failing = made(bedrockjobs, "expected")
     bedrockjobs("call", "GetJob", "name=expected", "worker=w")

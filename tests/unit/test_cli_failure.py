@@ -65,8 +65,8 @@ def test_a_list_has_what_is_new_and_with_all_who_has_seen_the_rest(fake: FakeSer
     head, *lines = run("failure", "list", "a*").stdout.splitlines()
     assert cells(head)[:5] == ["state", "name", "count", "new", "newest"]
     assert [cells(line)[:5] for line in lines] == [
-        ["FAILED", "a", "2 jobs", "1", "9"],
-        ["lost", "c", "1 run", "1", "5"],
+        ["FAILED", "a", "2 jobs", "1", "job 9"],
+        ["lost", "c", "1 run", "1", "run 5"],
     ]
     everything = run("failure", "list", "--all").stdout
     assert cells(everything.splitlines()[2])[-3:] == ["ann", "fb", "no disk"]

@@ -247,6 +247,69 @@ def test_exit_statuses(error: Exception, status: int, fake: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (NotFound("No job with this jobID", "jobID: there is no job 7"), "there is no job 7"),
+        (NotFound("No such token", "name: there is no token x; see ListTokens"), "there is no token x; `bed"),
+        (
+            NotFound("parentJobID does not exist", "parentJobID: there is no job 7"),
+            "404 parentJobID does not",
+        ),
+        (NotFound("No such limit", "name: the pattern x has none"), "404 No such limit: name: the pattern x"),
+        (WrongState("Not allowed", "there is no way"), "405 Not allowed: there is no way"),
+    ],
+)
+def test_what_is_missing_is_named_once(refusal: Exception, told: str, fake: FakeServer) -> None:
+    fake.will("QueryJob", refusal)
+    assert run("job", "show", "7").stderr.startswith(f"Error: {told}")
+
+
+KEPT = {"jobID": 7, "runID": 19, "name": "a", "state": "FINISHED", "finished": "2026-11-23 11:57:30.910"}
+
+
+LAST = {"runID": 19, "jobID": 7, "name": "a", "status": "success", "ended": "2026-11-23 11:57:30.910"}
+AGAIN = "at 2026-11-23 11:57:30 UTC; `bedrockjobs run again 19` repeats it"
+
+
+@pytest.mark.parametrize(
+    ("act", "verb"),
+    [("show", "QueryJob"), *((act, f"{act.title()}Job") for act in ("explain", "retry", "cancel", "delete"))],
+)
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        ({"runs": [LAST]}, f"job 7 has ended: its last run, 19, ended with success {AGAIN}"),
+        (
+            {"runs": [{**LAST, "status": "frozen"}]},
+            f"job 7 is gone: its last run, 19, ended with lost {AGAIN}",
+        ),
+        ({"runs": [{**LAST, "status": "running", "ended": ""}]}, "there is no job 7"),
+        ({"runs": []}, "there is no job 7"),
+        (Forbidden(), "there is no job 7"),
+        (Unavailable(), "there is no job 7"),
+        ("no JSON", "there is no job 7"),
+    ],
+)
+def test_a_job_that_has_ended_is_not_told_to_be_missing(
+    act: str, verb: str, runs: Any, told: str, fake: FakeServer
+) -> None:
+    fake.will(verb, NotFound("No job with this jobID", "jobID: there is no job 7"))
+    fake.will("ListRuns", runs)
+    result = run("job", act, "7")
+    assert result.exit_code == 3
+    assert result.stderr.splitlines()[-1] in (f"Error: {told}", f"Error: Job 7: {told}")
+    assert sent(fake, "ListRuns") == [{"jobID": 7, "limit": 1}]
+
+
+def test_the_end_of_a_job_is_a_time_like_others(fake: FakeServer) -> None:
+    fake.will("QueryJob", KEPT, KEPT)
+    shown = run("job", "show", "7").stdout
+    assert "ended (UTC)  2026-11-23 11:57:30 (2m ago)" in shown
+    assert "finished" not in shown
+    assert json.loads(run("job", "show", "7", "-o", "json").stdout) == KEPT
+
+
+@pytest.mark.parametrize(
     ("job", "explained", "first", "last"),
     [
         (
@@ -471,6 +534,25 @@ def test_explain_says_why_in_plain_words(
     fake.will("ExplainJob", reply, reply)
     assert run("job", "explain", "7").stdout.splitlines() == ["Job 7 (foo) is QUEUED.", *lines]
     assert json.loads(run("job", "explain", "7", "-o", "json").stdout) == reply
+
+
+def test_explain_says_why_a_job_failed_and_not_that_it_waits(fake: FakeServer) -> None:
+    failed = {"reason": "state", "detail": "it has failed; RetryJob with revive queues it again"}
+    fake.will("ExplainJob", {"jobID": 7, "name": "a", "state": "FAILED", "waitsFor": [failed]})
+    error = "Traceback (most recent call last):\n  File x\nValueError: y"
+    fake.will("QueryJob", {"jobID": 7, "state": "FAILED", "error": error})
+    running = {"reason": "state", "detail": "it has been running since 2026-11-23 11:00:00"}
+    fake.will("ExplainJob", {"jobID": 7, "name": "a", "state": "RUNNING", "waitsFor": [running]})
+    assert run("job", "explain", "7").stdout.splitlines() == [
+        "Job 7 (a) is FAILED.",
+        "Why it failed: ValueError: y",
+        "It is not queued: it has failed; `bedrockjobs job retry` queues it again",
+    ]
+    assert run("job", "explain", "7").stdout.splitlines() == [
+        "Job 7 (a) is RUNNING.",
+        "It is not queued: it has been running since 2026-11-23 11:00:00 UTC",
+    ]
+    assert len(sent(fake, "QueryJob")) == 1
 
 
 def test_each_reason_of_the_server_has_its_words() -> None:

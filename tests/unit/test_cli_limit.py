@@ -14,6 +14,9 @@ ONE = {
     "perSecond": 0,
     "running": 2,
     "perKey": False,
+    "starts": "100/1m",
+    "burst": 5,
+    "fair": False,
     "runs": 1,
     "refused": 12,
     "lastRefused": "2026-11-21 03:29:56",
@@ -45,7 +48,13 @@ def test_a_limit_is_set_and_removed(fake: FakeServer) -> None:
 def test_limits_are_listed(fake: FakeServer) -> None:
     fake.will("ListLimits", {"limits": [ONE]}, {"limits": [ONE]}, {"limits": []})
     shown = run("limit", "list").stdout
-    assert all(word in shown for word in ("mail/*", "12", "ann"))
+    assert shown.split("\n", 1)[0].split()[1:10] == [
+        *("queued", "perSecond", "running", "perKey", "runs", "starts", "burst", "fair", "refused")
+    ]
+    assert " ".join(shown.splitlines()[1].split()).startswith("mail/* 3 - 2 1 100/1m 5 12 "), (
+        "no limit is not 0"
+    )
+    assert "ann" in shown
     assert json.loads(run("limit", "list", "-o", "json").stdout) == [ONE]
     none = run("limit", "list")
     assert "No limits: " in none.stdout + none.stderr
