@@ -117,6 +117,7 @@ def _most(limit: dict[str, Any]) -> list[str]:
         "perSecond": f"{number(limit['perSecond'])} created a second",
         "running": f"{number(limit['running'])} at once ({number(limit['runs'])} now)",
         "starts": f"{limit['starts']} starts",
+        "fair": "one of each key or name in turn",
     }
     return [text for key, text in words.items() if limit[key]]
 

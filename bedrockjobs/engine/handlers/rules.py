@@ -328,14 +328,14 @@ def set_limit(context: Context, command: SetLimit) -> Answer:
     records.set_limits(_with(records.limits(), limit))
     _recheck(context, command.name, former)
     each = " with each key" if command.per_key else ""
-    numbers = {
+    given = {
         "queued": command.queued,
-        "a second": command.per_second,
+        "created a second": command.per_second,
         f"at once{each}": command.running,
         f"starts{each}": command.starts,
     }
-    text = ", ".join(f"{what} {number or 'any number'}" for what, number in numbers.items())
-    text += ", in turn" if command.fair else ""
+    words = [f"{number} {what}" for what, number in given.items() if number]
+    text = ", ".join([*words, "in turn"] if command.fair else words)
     context.note("limit set", name=command.name, by=command.by, detail=text)
     return Answer()
 
