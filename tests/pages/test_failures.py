@@ -286,22 +286,24 @@ async def test_errors_of_several_lines_stand_as_they_were_written(site: Site, pa
     error = TRACEBACK.format(number=7).replace("LookupError:", f"{library}LookupError:")
     job = await site.fail("order", error)
     run = (await site.ask("ListRuns"))["runs"][0]["runID"]
-    for width in (1280, 390):
-        await page.set_viewport_size({"width": width, "height": 800})
-        for path, place in (
-            (f"ui/jobs/{job}", "div.problem pre"),
-            (f"ui/runs/{run}", "dd pre"),
-            ("ui/failures", "td.error"),
-        ):
-            await site.open(page, path)
-            found = page.locator(place).first
+    for path, place in (
+        (f"ui/jobs/{job}", "div.problem pre"),
+        (f"ui/runs/{run}", "dd pre"),
+        ("ui/failures", "td.error"),
+    ):
+        await site.open(page, path)
+        found = page.locator(place).first
+        for width in (1280, 390):
+            await page.set_viewport_size({"width": width, "height": 800})
             assert error.rstrip() in str(await found.text_content()), (path, place)
             spaces = await found.evaluate("each => getComputedStyle(each).whiteSpace")
             assert spaces in ("pre", "pre-wrap"), (path, width, spaces)
             if place.endswith("pre"):
                 await expect(found.get_by_text("site-packages")).to_be_hidden()
-                await page.get_by_role("button", name="Frames of libraries").first.click()
+                frames = page.get_by_role("button", name="Frames of libraries").first
+                await frames.click()
                 await expect(found.get_by_text("site-packages")).to_be_visible()
+                await frames.click()
     for path in ("ui/runs", "ui/jobs?state=FAILED", "ui/events"):
         await site.open(page, path)
         await expect(page.locator("main")).to_contain_text("LookupError: order 7 is not there")

@@ -260,17 +260,15 @@ async def test_run_now_reschedule_and_priority(site: Site, page: Page) -> None:
     assert (await site.take("a"))["jobID"] == job
 
 
-@pytest.mark.parametrize(
-    ("label", "word", "signal"), [("Terminate", "SIGTERM", "TERM"), ("Kill", "SIGKILL", "KILL")]
-)
-async def test_stop(site: Site, page: Page, label: str, word: str, signal: str) -> None:
-    job = await site.create("a")
-    run = (await site.take("a", heartbeat=True))["runID"]
-    await site.open(page, f"ui/jobs/{job}")
-    await act(page, label, question=f"Stop the run of job {job} (NAMED) with {word}?")
-    await expect(page.locator("#news")).to_have_text(f"Stop requested: job {job}.")
-    answer = await site.ask("Heartbeat", worker="w1", runIDs=[run])
-    assert answer["stop"] == [{"runID": run, "signal": signal}]
+async def test_stop(site: Site, page: Page) -> None:
+    for label, word, signal in (("Terminate", "SIGTERM", "TERM"), ("Kill", "SIGKILL", "KILL")):
+        job = await site.create("a")
+        run = (await site.take("a", heartbeat=True))["runID"]
+        await site.open(page, f"ui/jobs/{job}")
+        await act(page, label, question=f"Stop the run of job {job} (NAMED) with {word}?")
+        await expect(page.locator("#news")).to_have_text(f"Stop requested: job {job}.")
+        answer = await site.ask("Heartbeat", worker="w1", runIDs=[run])
+        assert answer["stop"] == [{"runID": run, "signal": signal}]
 
 
 async def test_cancel(site: Site, page: Page) -> None:
