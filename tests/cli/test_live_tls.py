@@ -16,7 +16,7 @@ from bedrockjobs.client import Client
 from bedrockjobs.commands import Ping
 from tests.certificates import Authority
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 """Time limit for the server to reload, many times what it needs."""
 
 

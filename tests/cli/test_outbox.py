@@ -200,7 +200,7 @@ def test_a_thread_of_the_application_carries_more_than_one_reading(
 
     monkeypatch.setattr(relay, "carry", carry)
     with relay:
-        relay._ends.wait(20)
+        relay._ends.wait(60)
     assert queue.order == [f"n{number}" for number in range(ROWS_MAX + 1)]
     assert count(shop) == 0
 

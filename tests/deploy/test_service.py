@@ -24,7 +24,7 @@ from tests.cli import live_server, warm
 from tests.conftest import Live
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class Service(NamedTuple):

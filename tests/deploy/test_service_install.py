@@ -22,7 +22,7 @@ from bedrockjobs.client import Client
 from bedrockjobs.commands import Status
 
 BIN = Path(sys.executable).parent
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 class Machine:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.effort import examples
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 HANGING = """
 import asyncio, sys

@@ -16,7 +16,7 @@ import pytest
 from bedrockjobs import systemd
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 @pytest.fixture

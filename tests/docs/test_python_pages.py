@@ -70,7 +70,7 @@ def under_test(folder: Path, *options: str) -> str:
         [warm.program("python"), "asks.py", *options],
         cwd=folder,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # the plugins of others take long to load
-        timeout=4 * DEADLINE_S,
+        timeout=2 * DEADLINE_S,
         capture_output=True,
         text=True,
         check=False,
@@ -97,7 +97,7 @@ def test_the_page_on_tests(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(wrong)
     command = [warm.program("python"), "wrong.py"]
     failed = subprocess.run(
-        command, cwd=tmp_path, timeout=4 * DEADLINE_S, capture_output=True, text=True, check=False
+        command, cwd=tmp_path, timeout=2 * DEADLINE_S, capture_output=True, text=True, check=False
     )
     assert failed.stderr[failed.stderr.rindex("AssertionError:") :] in page
 
@@ -144,7 +144,7 @@ client = Client(HTTP_HOST="localhost")
 created = client.post("/orders", {"customer": "Ann"})
 print(json.dumps([created.status_code, created.json()]))
 order = models.Order.objects.get()
-print(json.dumps(jobs.confirm.handle(order.job_id).wait(timeout=20)))
+print(json.dumps(jobs.confirm.handle(order.job_id).wait(timeout=60)))
 shown = client.get("/orders/1")
 order.refresh_from_db()
 print(json.dumps([shown.status_code, shown.json(), order.state]))
@@ -178,7 +178,7 @@ except RuntimeError as error:
     print(json.dumps(str(error)))
 with connect("shop.db") as database:
     print(json.dumps(shop.relay().carry(OutboxTable(database))))
-print(json.dumps(shop.confirm.handle(1).wait(timeout=20)))
+print(json.dumps(shop.confirm.handle(1).wait(timeout=60)))
 """
 
 

@@ -92,6 +92,7 @@ async def a_hang_of_three_hours(operator: Operator) -> None:
     await operator.begin()
     await operator.click(operator.page.locator(f'#now-running a[href$="/runs/{run}"]'))
     await operator.press("Terminate")
+    await expect(operator.page.locator("#head")).to_contain_text("TERM sent")
     assert (await operator.site.ask("QueryRun", runID=run))["stop"] == "TERM"
 
 

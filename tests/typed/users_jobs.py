@@ -100,7 +100,7 @@ def plain(client: Client) -> tuple[Size, list[Handle[list[int]]]]:
     for delay in (timedelta(minutes=5), 300, 0.5, "5m"):
         now.using(delay=delay).enqueue(width=1)
     now.using(first_run=timedelta(minutes=5)).enqueue(width=1)
-    size: Size = handle.wait(timeout=20)
+    size: Size = handle.wait(timeout=60)
     many = double.using(client=client).enqueue_many([{"number": 1}, {"number": 2, "note": "two"}])
     weekly = report.using(client=client, name="report/weekly", zone="Europe/Berlin", catchup="skip")
     print(weekly.schedule("0 9 * * 1", width=5))
@@ -110,7 +110,7 @@ def plain(client: Client) -> tuple[Size, list[Handle[list[int]]]]:
 def followed(client: Client) -> tuple[str, float, bool, list[int]]:
     """Follow jobs by their handles."""
     handles: list[Handle[int]] = [flaky.using(client=client).enqueue(number) for number in (1, 2)]
-    for ended in as_completed(handles, timeout=20):
+    for ended in as_completed(handles, timeout=60):
         number: int = ended.result()
         print(number)
     numbers: list[int] = wait_all(handles)
@@ -142,7 +142,7 @@ async def followed_async(client: AsyncClient) -> list[int]:
 async def gathered(client: AsyncClient) -> int:
     """The same with coroutines."""
     one: AsyncHandle[list[int]] = await double.using(client=client).aenqueue(number=3)
-    numbers: list[int] = await one.wait(timeout=20)
+    numbers: list[int] = await one.wait(timeout=60)
     here: list[int] = await double(4)
     return sum(numbers) + sum(here)
 
@@ -174,7 +174,7 @@ async def workflows(client: Client, other: AsyncClient) -> tuple[float, list[flo
     workflow.add(total.s([1.0, workflow.add(area.s(size.result)).result]))
     workflow.add_to_current()
     print(nested.start().state(), alone.start().retry(), one.cancel(), summed, one.job_ids["area"])
-    return one.wait(timeout=20), each, dict(workflow.start().result())
+    return one.wait(timeout=60), each, dict(workflow.start().result())
 
 
 def mistakes(client: Client) -> list[str]:
@@ -186,7 +186,7 @@ def mistakes(client: Client) -> list[str]:
     else:
         told = []
     try:
-        refuse.using(client=client, name="refuse/one").enqueue("not today").wait(20)
+        refuse.using(client=client, name="refuse/one").enqueue("not today").wait(60)
     except JobFailed as failed:
         told.append(failed.error)
     return told
