@@ -331,6 +331,54 @@ def test_combinations_without_a_meaning_are_refused_where_they_are_declared(opti
         cron("@daily", **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"concurrency_limit": 100}, "concurrency_limit: expected only together with concurrency_key"),
+        ({"unique_for": "started"}, "unique_for: expected only together with unique or unique_key"),
+        ({"on_conflict": "reject"}, "on_conflict: expected only together with unique or unique_key"),
+        ({"delay": 1, "first_run": "5m"}, "delay: expected nothing together with first_run"),
+        ({"concurrency_key": "a", "lock": True}, "concurrency_key: expected nothing together with lock"),
+        ({"hosts": "all", "lock": "a"}, "hosts: expected nothing together with lock"),
+        ({"hosts": "all", "concurrency_key": "a"}, "hosts: expected nothing together with concurrency_key"),
+    ],
+)
+def test_options_that_need_or_exclude_another_are_refused_by_their_python_names(
+    options: Any, words: str
+) -> None:
+    from bedrock_worker import cron
+
+    for declare in (job, cron):
+        with pytest.raises(ValueError) as refused:
+            declare("@daily", **options)
+        assert str(refused.value) == words
+    with pytest.raises(InvalidCommand) as wrong:
+        app.square.using(**options)
+    assert str(wrong.value) == f"square: {words}"
+
+
+def test_what_using_completes_or_turns_off_is_accepted() -> None:
+    @job("tenant", concurrency_key="a", lock=False, unique=True, on_conflict="reject", delay="1m")
+    def tenant() -> None: ...
+
+    with capture() as jobs:
+        tenant.using(concurrency_limit=2, unique=False, first_run=timedelta(hours=1)).enqueue()
+        tenant.using(concurrency_key="", lock="b", unique_key="c", unique_for="started").enqueue()
+    first, second = (job.spec for job in jobs)
+    assert (first.concurrency_key, first.concurrency_limit, first.unique_key) == ("a", 2, None)
+    assert (second.concurrency_key, second.lock, second.unique_key, second.unique_for) == (
+        *("", "b", "c", "started"),
+    )
+
+
+def test_a_wrong_argument_is_named_together_with_a_missing_one() -> None:
+    missing = r"missing a required argument: 'n'; there is no parameter 'm', 'k', of square\(n: "
+    with capture(), pytest.raises(InvalidCommand, match=missing):
+        app.square.enqueue(m=3, k=4)  # type: ignore[call-arg]
+    with capture(), pytest.raises(InvalidCommand, match=r"an unexpected keyword argument 'm', of square\("):
+        app.square.enqueue(1, m=3)  # type: ignore[call-arg]
+
+
 def test_a_list_of_delays_sets_the_retries_of_enqueued_jobs() -> None:
     with capture() as jobs:
         app.rules.enqueue("base")

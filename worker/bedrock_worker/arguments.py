@@ -161,7 +161,8 @@ class Arguments:
         try:
             bound = bind(*args, **kwargs)
         except TypeError as error:
-            raise OtherArguments(f"{error}, of {self._function.__qualname__}{self._signature}") from None
+            words = f"{error}{self._unknown_too(str(error), kwargs)}"
+            raise OtherArguments(f"{words}, of {self._function.__qualname__}{self._signature}") from None
         values = []
         for name, value in bound.arguments.items():
             parameter = self._signature.parameters[name]
@@ -171,6 +172,16 @@ class Arguments:
             else:
                 values.append((name, kind, value))
         return values
+
+    def _unknown_too(self, error: str, given: Mapping[str, Any]) -> str:
+        """Return words on arguments that the function lacks, since ``error`` may name only missing ones."""
+        parameters = self._signature.parameters
+        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+            return ""
+        unknown = [f"{name!r:.100}" for name in given if name not in parameters]
+        return (
+            "" if not unknown or unknown[0] in error else f"; there is no parameter {', '.join(unknown[:5])}"
+        )
 
     def _kind(self, annotation: Any) -> Any:
         """Resolve an annotation that is a text; return Any if that is impossible."""

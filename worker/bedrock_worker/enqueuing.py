@@ -177,6 +177,33 @@ UNIQUE = ("unique_key", "unique_for", "on_conflict")
 """Options that prevent a second equal job; a schedule has none of them, since its name is unique."""
 
 
+ONLY_WITH = {
+    "concurrency_limit": ("concurrency_key",),
+    "unique_for": ("unique", "unique_key"),
+    "on_conflict": ("unique", "unique_key"),
+}
+"""Options that need one of other options."""
+
+NOT_WITH = (
+    ("delay", "first_run"),
+    ("concurrency_key", "lock"),
+    ("hosts", "lock"),
+    ("hosts", "concurrency_key"),
+)
+"""Options that exclude each other."""
+
+
+def check_together(options: Mapping[str, Any]) -> None:
+    """Raise ValueError for an option that lacks another one, or that another one excludes."""
+    given = {name for name, value in options.items() if value not in (None, "")}
+    for name, others in ONLY_WITH.items():
+        if name in given and given.isdisjoint(others):
+            raise ValueError(f"{name}: expected only together with {' or '.join(others)}")
+    for name, other in NOT_WITH:
+        if {name, other} <= given and options[name] is not False and options[other] is not False:
+            raise ValueError(f"{name}: expected nothing together with {other}")
+
+
 class _Declared(Generic[P, R]):
     """A function declared with ``@job``, and the options of its jobs."""
 
@@ -209,13 +236,18 @@ class _Declared(Generic[P, R]):
         ``client`` is a Client for ``enqueue`` or an AsyncClient for ``aenqueue``. ``zone`` is the time zone
         of ``schedule``. ``connection`` is a connection to PostgreSQL, of psycopg, asyncpg, SQLAlchemy or
         Django: jobs are created in the transaction that is open in it. All other options are attributes of
-        CreateJob: ``using(retries=3)``.
+        CreateJob: ``using(retries=3)``. Raises InvalidCommand for options that contradict each other.
         """
         before = self._options
         if {"delay", "first_run"} & options.keys():  # one replaces the other
             before = {name: before[name] for name in before if name not in ("delay", "first_run")}
         given = options if backoff is None else {**options, "backoff": backoff}
-        configured = type(self)(self.function, self.pattern, {**before, **given})
+        together = {**before, **given}
+        try:
+            check_together(together)
+        except ValueError as error:
+            raise _refused(self, f"Malformed {str(error).partition(':')[0]}", str(error)) from None
+        configured = type(self)(self.function, self.pattern, together)
         configured._client = self._client if client is None else client
         configured._zone = self._zone if zone is None else zone
         configured._connection = self._connection if connection is None else connection
@@ -845,13 +877,11 @@ async def _has_ended_async(handle: AsyncHandle[Any]) -> bool:
 
 
 def with_first_run(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with ``delay`` replaced by ``first_run``; raises ValueError."""
+    """Return options with ``delay`` replaced by ``first_run``; raises ValueError for a wrong delay."""
     options = dict(options)
     delay = options.pop("delay", None)
     if delay is None:
         return options
-    if options.get("first_run") is not None:
-        raise ValueError("delay: expected nothing together with first_run")
     try:
         return {**options, "first_run": timedelta(seconds=delay_s(delay))}
     except OverflowError:

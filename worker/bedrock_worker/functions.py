@@ -32,6 +32,7 @@ from bedrock_worker.enqueuing import (
     EnqueueOptions,
     JobFunction,
     RunOptions,
+    check_together,
     delay_s,
     job_function,
 )
@@ -355,6 +356,7 @@ def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError if the options contradict each other.
     """
+    check_together(options)
     rules = RetryRules(options)
     sent = {key: value for key, value in options.items() if key not in RETRY_RULES}
     if rules.listed:
