@@ -286,7 +286,9 @@ class HTTPFront:
                 self._gate.note_anonymous(request)
                 return await handler(request)
             except Unauthenticated as error:
-                return self._to_login(request) or problem(error)
+                unknown = isinstance(request.match_info.http_exception, web.HTTPNotFound)
+                page = self._to_page(request) if unknown else None
+                return page or self._to_login(request) or problem(error)
             except CommandError as error:
                 return problem(error)
             except web.HTTPRequestEntityTooLarge:
@@ -302,7 +304,9 @@ class HTTPFront:
             except web.HTTPNotFound:
                 if request.method == "POST" and _VERB.fullmatch(self._below_root(request.path)):
                     return problem(UnknownCommand(detail=f"expected one of {', '.join(COMMANDS)}"))
-                return problem(NotFound("No such page", "expected POST /<Command>, or GET /openapi.json"))
+                return self._to_page(request) or problem(
+                    NotFound("No such page", "expected POST /<Command>, or GET /openapi.json")
+                )
             except (ConnectionError, asyncio.CancelledError, web.HTTPException):
                 raise
             except Exception:
@@ -319,6 +323,18 @@ class HTTPFront:
         wanted = urlencode({"to": request.rel_url.raw_path_qs.removeprefix(self._root_path)})
         location = f"{self._root_path}{LOGIN_PATH}?{wanted}"
         return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
+
+    def _to_page(self, request: web.Request) -> web.Response | None:
+        """Return a redirect to the page of the same name if a browser asks outside of the pages.
+
+        If there is no such page, the pages say so, with a link to the overview. Otherwise return None.
+        """
+        path = self._below_root(request.path)
+        if path.startswith("/ui/") or request.method != "GET" or not is_browser(request):
+            return None
+        below = request.rel_url.raw_path_qs.removeprefix(self._root_path)
+        headers = {"Location": f"{self._root_path}/ui{below}", "Vary": "Accept", "Cache-Control": "no-store"}
+        return web.Response(status=302, headers=headers)
 
     async def _command(self, command_class: type[Command[Any]], request: web.Request) -> web.StreamResponse:
         handed = _handed_over(request)

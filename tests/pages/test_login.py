@@ -159,6 +159,16 @@ async def test_a_proxy_with_tls_makes_the_cookie_secure(serve: Serve) -> None:
     )
 
 
+async def test_a_page_is_found_without_its_folder_also_before_the_login(serve: Serve) -> None:
+    live = await serve(behind_proxy=True, trusted_proxies="10.0.0.2", root_path="/queue")
+    await admin_of(live)
+    for path in ("/queue/failures?name=a", "/failures?name=a"):  # some proxies cut the prefix off
+        reply = await Bearer(live).get(path, **BROWSER)
+        assert (reply.code, reply.headers["location"]) == (302, "/queue/ui/failures?name=a")
+    reply = await Bearer(live).get("/queue/ListJobs", **BROWSER)
+    assert reply.code == 401, "a command is no page"
+
+
 async def test_buttons_of_what_one_may_not_do_are_not_shown(live: Live) -> None:
     root = await admin_of(live)
     await root.ok("CreateJob", name="a")

@@ -31,6 +31,15 @@ async def test_nothing_is_wrong_with_an_empty_server(site: Site, page: Page) -> 
     await check(page)
 
 
+async def test_one_is_not_many(site: Site, page: Page) -> None:
+    await site.create("night", repeat="CRON 0 3 * * *")
+    await site.create("now")
+    await site.take("now", worker="w")
+    await site.open(page, "ui/")
+    found = await figures(page)
+    assert (found["schedule"], found["worker"]) == ("1", "1")
+
+
 async def test_what_runs_what_failed_and_names_are_there(site: Site, page: Page) -> None:
     await site.open(page, "ui/")
     await expect(page.locator("#now-running")).to_contain_text("No job is running.")

@@ -18,6 +18,7 @@ from bedrockjobs.engine.dispatcher import Dispatcher
 from bedrockjobs.pages.site import FOLDER, NAVIGATION, POLICY
 from tests.pages.looking import Site, check
 from tests.pages.vendor import fetch as vendor
+from tests.protocol.talk import Talk
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -133,6 +134,32 @@ async def test_what_is_no_page_is_told_to_a_browser_by_a_page(site: Site, page: 
     await check(page)
     await page.get_by_role("link", name="Back to the overview").click()
     await page.wait_for_url(f"{site.root}/ui/")
+
+
+async def test_a_browser_that_leaves_out_the_folder_of_the_pages_gets_there(site: Site, page: Page) -> None:
+    await page.goto(f"{site.root}/failures?name=a*")
+    assert page.url == f"{site.root}/ui/failures?name=a*"
+    assert (await page.title()).startswith("Failures ")
+    site.expected = {404}
+    await page.goto(f"{site.root}/nope")
+    assert "There is no page /ui/nope" in await page.locator(".problem").inner_text()
+
+
+async def test_what_a_browser_asks_outside_of_the_pages_leads_to_this_server_alone(site: Site) -> None:
+    for path in ("/nope", "//elsewhere.example/x", "/jobs/a%2Fb?x=%0d%0aA:b", "/%0d%0aA:b"):
+        async with await Talk.open(site.live.port) as talk:
+            talk.send(
+                f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\nConnection: close\r\n\r\n"
+            )
+            answer = (await talk.ended()).decode()
+        assert answer.startswith("HTTP/1.1 302 "), path
+        assert f"\r\nLocation: /ui{path}\r\n" in answer, path
+    for accept, method in (("application/json", "GET"), ("text/html", "POST"), ("text/html", "HEAD")):
+        async with (
+            aiohttp.ClientSession(headers={"Accept": accept}) as session,
+            session.request(method, f"{site.root}/nope", allow_redirects=False) as told,
+        ):
+            assert (told.status, told.content_type) == (404, "application/problem+json")
 
 
 async def test_what_is_no_page_is_told_to_others_as_by_commands(site: Site) -> None:
