@@ -92,3 +92,15 @@ async def by_function(words: str) -> None:
 def broken() -> None:
     """Fail, and have a backoff that fails."""
     raise OSError("no")
+
+
+@job("by user", concurrency_key=("user_id",), concurrency_limit=2)
+def by_user(user_id: float, words: str = "") -> str:
+    """Have a key for each user."""
+    return words
+
+
+@job("later by user", lock=["user_id"])
+async def later_by_user(user_id: str = "ann", words: str = "") -> str:
+    """Have a lock for each user."""
+    return words

@@ -15,7 +15,9 @@ from bedrock_worker import (
     Progress,
     as_completed,
     as_completed_async,
+    chain,
     enqueuing,
+    group,
     job,
     wait_all,
     wait_all_async,
@@ -369,6 +371,61 @@ def test_what_using_completes_or_turns_off_is_accepted() -> None:
     assert (second.concurrency_key, second.lock, second.unique_key, second.unique_for) == (
         *("", "b", "c", "started"),
     )
+
+
+async def test_a_key_for_each_value_of_arguments() -> None:
+    key = f"{app.__name__}.by_user:"
+    with eager() as jobs:
+        app.by_user.enqueue(1)
+        app.by_user.enqueue_many([{"user_id": 1.0, "words": "b"}, {"user_id": 2}])
+        await app.later_by_user.aenqueue()
+        app.later_by_user.enqueue("x" * 300)
+        await app.later_by_user.aenqueue_many([{"user_id": "x" * 300, "words": "c"}])
+        app.by_user.using(concurrency_key=("user_id", "words")).enqueue(1)
+        app.by_user.using(concurrency_key="all").enqueue(1)
+    assert {each.state for each in jobs} == {"FINISHED"}
+    assert [each.spec.concurrency_key for each in jobs if each.function.pattern == "by user"] == [
+        *(f'{key}{{"user_id":1}}', f'{key}{{"user_id":1}}', f'{key}{{"user_id":2}}'),
+        *(f'{key}{{"user_id":1,"words":""}}', "all"),
+    ]
+    first, long, equal = (each.spec.lock for each in jobs if each.function.pattern == "later by user")
+    assert first == f'{app.__name__}.later_by_user:{{"user_id":"ann"}}'
+    assert (len(long), equal == long) == (64, True), "a hash"
+    assert (app.by_user.checked(1, "d"), await app.later_by_user.checked(words="e")) == ("d", "e")
+    load(app.__name__)
+
+
+def test_a_key_of_arguments_in_workflows() -> None:
+    with capture() as jobs:
+        chain(app.later_by_user.s("bob", "a"), app.later_by_user.si("eve")).start()
+        group([app.by_user.s(3)]).start()
+        with pytest.raises(InvalidCommand, match="lock: user_id is the result of another job"):
+            chain(app.later_by_user.s("bob"), app.later_by_user.s()).start()
+    keys = [each.spec.lock or each.spec.concurrency_key for each in jobs]
+    assert [key.rpartition(":")[2] for key in keys] == ['"bob"}', '"eve"}', "3}"]
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "words"),
+    [
+        ("lock", ("user",), "lock: the function has no parameter user"),
+        ("concurrency_key", ["user"], "concurrency_key: the function has no parameter user"),
+        ("concurrency_key", (), "concurrency_key: expected a text or names of parameters"),
+        ("lock", (1,), "lock: expected True, a text or names of parameters"),
+    ],
+)
+def test_wrong_names_of_arguments_for_a_key(option: str, given: Any, words: str) -> None:
+    with capture(), pytest.raises(InvalidCommand, match=words):
+        app.square.using(**{option: given}).enqueue(1)
+
+
+@pytest.mark.parametrize("option", ["lock", "concurrency_key"])
+def test_a_text_that_is_the_name_of_a_parameter_warns(option: str) -> None:
+    options: Any = {option: "user_id"}
+    with pytest.warns(UserWarning, match=rf'export: {option}="user_id" is one key .*: give \("user_id",\)'):
+
+        @job("export", **options)
+        def export(user_id: int) -> None: ...
 
 
 def test_a_wrong_argument_is_named_together_with_a_missing_one() -> None:

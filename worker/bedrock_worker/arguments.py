@@ -108,15 +108,22 @@ class Arguments:
         """Return the arguments that ``unique`` compares, or None for all arguments; raises WrongArguments."""
         if unique is True or unique == "args":
             return None
-        names = tuple(unique) if isinstance(unique, list | tuple) else ()
+        return self.chosen_names("unique", 'True, "args"', unique)
+
+    def chosen_names(self, option: str, others: str, given: Any) -> tuple[str, ...]:
+        """Return the names of arguments given for an option, which also takes ``others``.
+
+        Raises WrongArguments.
+        """
+        names = tuple(given) if isinstance(given, list | tuple) else ()
         if not names or not all(isinstance(name, str) for name in names):
-            raise WrongArguments('unique: expected True, "args" or names of parameters, like ("user_id",)')
+            raise WrongArguments(f'{option}: expected {others} or names of parameters, like ("user_id",)')
         parameters = self._signature.parameters
         open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
         if not (self.takes_job or open_ended) and (
             unknown := [each for each in names if each not in parameters]
         ):
-            raise WrongArguments(f"unique: the function has no parameter {unknown[0]}")
+            raise WrongArguments(f"{option}: the function has no parameter {unknown[0]}")
         return names
 
     def canonical(self, data: Mapping[str, Any], names: tuple[str, ...] | None) -> str:

@@ -11,6 +11,7 @@ import json
 from collections.abc import (
     AsyncIterator,
     Callable,
+    Collection,
     Coroutine,
     Generator,
     Iterable,
@@ -90,8 +91,8 @@ def seconds_in(value: object) -> float | None:
     return float(seconds) if 0 <= seconds <= float_info.max else None
 
 
-class RunOptions(TypedDict, total=False):
-    """Options of jobs and schedules: attributes of CreateJob by their Python names."""
+class _SharedOptions(TypedDict, total=False):
+    """Options of jobs and schedules, except those that may name arguments."""
 
     job_priority: Literal[0, 250, 500, 750, 850, 1000]
     run_timeout: int | str
@@ -102,8 +103,6 @@ class RunOptions(TypedDict, total=False):
     retries: int
     max_backoff: int | str
     expire_after: int | str
-    lock: str | bool
-    concurrency_key: str
     concurrency_limit: int
     catchup: Literal["once", "skip", "all"]
     overlap: Literal["skip", "queue"]
@@ -119,8 +118,20 @@ class RunOptions(TypedDict, total=False):
     traceparent: str
 
 
-class EnqueueOptions(RunOptions, total=False):
+class RunOptions(_SharedOptions, total=False):
+    """Options of jobs and schedules: attributes of CreateJob by their Python names."""
+
+    lock: str | bool
+    concurrency_key: str
+
+
+class EnqueueOptions(_SharedOptions, total=False):
     """The options of the jobs to create."""
+
+    lock: str | bool | tuple[str, ...] | list[str]
+    """Names of arguments: one lock for each value of these arguments, for this function."""
+    concurrency_key: str | tuple[str, ...] | list[str]
+    """Names of arguments: one key for each value of these arguments, for this function."""
 
     name: str
     """The job's name; required if the function's pattern matches several names."""
@@ -202,6 +213,19 @@ def check_together(options: Mapping[str, Any]) -> None:
     for name, other in NOT_WITH:
         if {name, other} <= given and options[name] is not False and options[other] is not False:
             raise ValueError(f"{name}: expected nothing together with {other}")
+
+
+KEYS_OF_ARGUMENTS = {"lock": "True, a text", "concurrency_key": "a text"}
+"""Options that may name arguments, from whose values the key is made; and what else they may be."""
+
+
+def without_argument_keys(options: Mapping[str, Any], arguments: Arguments) -> dict[str, Any]:
+    """Return the options except those that name arguments; raises WrongArguments for wrong names."""
+    left = dict(options)
+    for option, others in KEYS_OF_ARGUMENTS.items():
+        if isinstance(left.get(option), (tuple, list)):
+            arguments.chosen_names(option, others, left.pop(option))
+    return left
 
 
 class _Declared(Generic[P, R]):
@@ -434,8 +458,6 @@ class _Declared(Generic[P, R]):
 
     def _unique_with(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the attributes of a job that prevent a second equal job."""
-        from bedrockjobs.base.config import KEY_CHARS_MAX
-
         options, unique = self._options, self._options.get("unique")
         chosen = {option: options[option] for option in UNIQUE if options.get(option) is not None}
         if "unique_key" in chosen or unique is None:
@@ -443,16 +465,43 @@ class _Declared(Generic[P, R]):
         if unique is False:
             return {}
         try:
-            text = self.arguments.canonical(data, self.arguments.unique_names(unique))
+            key = self._key(data, self.arguments.unique_names(unique))
         except WrongArguments as error:
             raise _refused(self, "Malformed unique", str(error)) from None
-        key = f"{self.function.__module__}.{self.function.__qualname__}:{text}"
-        if len(key) > KEY_CHARS_MAX:
-            key = sha256(key.encode()).hexdigest()
         return {**chosen, "unique_key": key}
 
-    def _made_with(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the attributes of a job or schedule, its name and data among them."""
+    def _key(self, data: dict[str, Any], names: tuple[str, ...] | None) -> str:
+        """Return the function's name and its arguments as a key, or a hash of both if that is too long."""
+        from bedrockjobs.base.config import KEY_CHARS_MAX
+
+        text = self.arguments.canonical(data, names)
+        key = f"{self.function.__module__}.{self.function.__qualname__}:{text}"
+        return key if len(key) <= KEY_CHARS_MAX and key.isprintable() else sha256(key.encode()).hexdigest()
+
+    def _argument_keys(self, data: dict[str, Any], unknown: Collection[str]) -> dict[str, Any]:
+        """Return the keys whose options name arguments; raises InvalidCommand.
+
+        ``unknown`` are arguments whose values are the results of other jobs.
+        """
+        keys = {}
+        for option, others in KEYS_OF_ARGUMENTS.items():
+            given = self._options.get(option)
+            if isinstance(given, (tuple, list)):
+                try:
+                    names = self.arguments.chosen_names(option, others, given)
+                except WrongArguments as error:
+                    raise _refused(self, f"Malformed {option}", str(error)) from None
+                if later := [name for name in names if name in unknown]:
+                    words = f"{option}: {later[0]} is the result of another job, which is not known yet"
+                    raise _refused(self, f"Malformed {option}", words)
+                keys[option] = self._key(data, names)
+        return keys
+
+    def _made_with(self, data: dict[str, Any], unknown: Collection[str] = ()) -> dict[str, Any]:
+        """Return the attributes of a job or schedule, its name and data among them.
+
+        ``unknown`` are arguments whose values are the results of other jobs.
+        """
         from bedrockjobs.base.glob import glob, is_plain
 
         name = self._options.get("name", self.pattern)
@@ -471,7 +520,8 @@ class _Declared(Generic[P, R]):
         parent_id = options.get("parent_job_id")
         if parent_id and parent_id == (run := current_run()).job_id:
             run.has_children = True
-        return {**options, "name": name, **({"data": data} if data else {})}
+        keys = self._argument_keys(data, unknown)
+        return {**options, **keys, "name": name, **({"data": data} if data else {})}
 
     def _scheduling(self, expression: str, data: dict[str, Any]) -> SyncSchedules:
         from bedrockjobs.commands import JobSpec, SyncSchedules

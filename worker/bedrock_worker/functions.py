@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
@@ -27,6 +28,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, Unpac
 
 from bedrock_worker.current import CurrentRun, Job, current_run
 from bedrock_worker.enqueuing import (
+    KEYS_OF_ARGUMENTS,
     AsyncJobFunction,
     Delay,
     EnqueueOptions,
@@ -189,6 +191,11 @@ def job(
     def declare(function: Callable[..., Any], /) -> Any:
         own = {"timeout": timeout, "isolation": isolation}
         names = _name_of(function) if pattern is None else pattern
+        for option in KEYS_OF_ARGUMENTS:
+            key = options.get(option)
+            if isinstance(key, str) and key in inspect.signature(function).parameters:
+                words = f'{option}="{key}" is one key for all jobs, not one for each value of the parameter'
+                warnings.warn(f'{function.__qualname__}: {words}: give ("{key}",)', stacklevel=2)
         _note(function, names, None, "UTC", {**own, **options, **rules})
         return job_function(function, names, sent)
 

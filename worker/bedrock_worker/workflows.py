@@ -484,7 +484,9 @@ class Workflow:
             raise _refused(function, "Malformed data", "expected arguments that JSON can hold") from None
         if PASSED in data:
             raise _refused(function, "Malformed data", f"expected no argument called {PASSED}")
-        node = _Node(self._ref_of(function, place.ref), function, _options_of(function, data), passed, place)
+        node = _Node(
+            self._ref_of(function, place.ref), function, _options_of(function, data, passed), passed, place
+        )
         self._nodes[node.ref] = node
         return node
 
@@ -609,7 +611,9 @@ class Workflow:
         return reply.job_ids
 
 
-def _options_of(function: _Declared[..., Any], data: dict[str, Any]) -> dict[str, Any]:
+def _options_of(
+    function: _Declared[..., Any], data: dict[str, Any], passed: list[tuple[list[str | int], Result]]
+) -> dict[str, Any]:
     """Return the attributes of a function's job in a workflow; raises InvalidCommand."""
     from bedrockjobs.commands.workflows import NOT_IN_WORKFLOWS
 
@@ -620,7 +624,7 @@ def _options_of(function: _Declared[..., Any], data: dict[str, Any]) -> dict[str
     if function._connection is not None:
         words = "connection: expected none, a workflow is created by the server in its own commit"
         raise _refused(function, "Malformed connection", words)
-    return {"data": {}, **function._made_with(data)}
+    return {"data": {}, **function._made_with(data, {str(path[0]) for path, _ in passed})}
 
 
 def _without_results(value: Any, path: list[str | int], found: list[tuple[list[str | int], Result]]) -> Any:

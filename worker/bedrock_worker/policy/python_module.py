@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from bedrock_worker import functions
 from bedrock_worker.arguments import Arguments
-from bedrock_worker.enqueuing import EnqueueOptions, seconds_in, with_first_run
+from bedrock_worker.enqueuing import EnqueueOptions, seconds_in, with_first_run, without_argument_keys
 from bedrock_worker.functions import RETRY_RULES, Declared, declared_in, look_in, sent_options
 from bedrock_worker.options import ISOLATIONS
 from bedrockjobs.base import clock
@@ -307,6 +307,7 @@ def _function(declared: Declared, folder: str) -> Function:
         raise ValueError(f"unknown option {min(unknown)}, @job takes {known}")
     if unique := options.pop("unique", False):
         arguments.unique_names(unique)
+    options = without_argument_keys(options, arguments)
     JobSpec(**{"name": "name", **with_first_run(options)})  # raises for an invalid value
     isolation = declared.options.get("isolation")
     if isolation not in (None, *ISOLATIONS):
