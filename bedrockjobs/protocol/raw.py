@@ -84,7 +84,7 @@ class RequestCache:
         end = len(head)
         template = self._templates.get(head[:value_at])
         if template is None:
-            pair = _OPEN_PAIR(head)
+            pair = _OPEN_PAIR(head) if end <= CONNECTION_BYTES_FREE else None  # at 10 ns a byte
             if pair is not None:
                 return self._find_pair(head, pair)
             value_at, end = _open_value(head)
