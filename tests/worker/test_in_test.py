@@ -336,18 +336,13 @@ def test_combinations_without_a_meaning_are_refused_where_they_are_declared(opti
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"concurrency_limit": 100}, "concurrency_limit: expected only together with concurrency_key"),
-        ({"unique_for": "started"}, "unique_for: expected only together with unique or unique_key"),
-        ({"on_conflict": "reject"}, "on_conflict: expected only together with unique or unique_key"),
         ({"delay": 1, "first_run": "5m"}, "delay: expected nothing together with first_run"),
         ({"concurrency_key": "a", "lock": True}, "concurrency_key: expected nothing together with lock"),
         ({"hosts": "all", "lock": "a"}, "hosts: expected nothing together with lock"),
         ({"hosts": "all", "concurrency_key": "a"}, "hosts: expected nothing together with concurrency_key"),
     ],
 )
-def test_options_that_need_or_exclude_another_are_refused_by_their_python_names(
-    options: Any, words: str
-) -> None:
+def test_options_that_exclude_another_are_refused_by_their_python_names(options: Any, words: str) -> None:
     from bedrock_worker import cron
 
     for declare in (job, cron):
@@ -357,6 +352,35 @@ def test_options_that_need_or_exclude_another_are_refused_by_their_python_names(
     with pytest.raises(InvalidCommand) as wrong:
         app.square.using(**options)
     assert str(wrong.value) == f"square: {words}"
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "words"),
+    [
+        (
+            {"concurrency_limit": 3},
+            {"concurrency_key": "a"},
+            "concurrency_limit: expected only together with",
+        ),
+        ({"unique_for": "started"}, {"unique": True}, "unique_for: expected only together with unique or"),
+        ({"on_conflict": "reject"}, {"unique_key": "k"}, "on_conflict: expected only together with unique"),
+    ],
+)
+def test_an_option_that_needs_another_has_it_at_the_latest_when_a_job_is_created(
+    options: Any, more: Any, words: str
+) -> None:
+    from bedrock_worker import cron
+
+    @job("late", **options)
+    def late() -> None: ...
+
+    with capture() as jobs:
+        with pytest.raises(InvalidCommand, match=words):
+            late.enqueue()
+        late.using(**more).enqueue()
+    assert len(jobs) == 1
+    with pytest.raises(ValueError, match=words):
+        cron("@daily", **options)
 
 
 def test_what_using_completes_or_turns_off_is_accepted() -> None:

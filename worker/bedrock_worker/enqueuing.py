@@ -193,7 +193,7 @@ ONLY_WITH = {
     "unique_for": ("unique", "unique_key"),
     "on_conflict": ("unique", "unique_key"),
 }
-"""Options that need one of other options."""
+"""Options that need one of other options, at the latest when a job is created: ``using`` may add it."""
 
 NOT_WITH = (
     ("delay", "first_run"),
@@ -204,11 +204,11 @@ NOT_WITH = (
 """Options that exclude each other."""
 
 
-def check_together(options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an option that lacks another one, or that another one excludes."""
+def check_together(options: Mapping[str, Any], *, complete: bool = False) -> None:
+    """Raise ValueError for an option that another one excludes, or that lacks another one if ``complete``."""
     given = {name for name, value in options.items() if value not in (None, "")}
     for name, others in ONLY_WITH.items():
-        if name in given and given.isdisjoint(others):
+        if complete and name in given and given.isdisjoint(others):
             raise ValueError(f"{name}: expected only together with {' or '.join(others)}")
     for name, other in NOT_WITH:
         if {name, other} <= given and options[name] is not False and options[other] is not False:
@@ -512,6 +512,10 @@ class _Declared(Generic[P, R]):
             raise _refused(
                 self, "Malformed name", f"name: expected one that {self.pattern} matches, got {name}"
             )
+        try:
+            check_together(self._options, complete=True)
+        except ValueError as error:
+            raise _refused(self, f"Malformed {str(error).partition(':')[0]}", str(error)) from None
         options = {key: value for key, value in self._options.items() if key not in ("unique", *UNIQUE)}
         try:
             options = with_first_run(options)

@@ -221,7 +221,7 @@ def cron(
     """
     _expect_text(expression, '@cron needs its schedule, as in @cron("0 9 * * *")')
     rules = _given_rules(backoff, retry_on, give_up_on)
-    sent_options({**options, **rules})
+    sent_options({**options, **rules}, complete=True)
     return lambda function: _note(
         function, name or _name_of(function), expression, zone, {**options, **rules}
     )
@@ -358,12 +358,12 @@ class RetryRules:
         return Decision(final=False) if self._retried else None
 
 
-def sent_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def sent_options(options: Mapping[str, Any], *, complete: bool = False) -> dict[str, Any]:
     """Return the options that are attributes of CreateJob; a ``backoff`` that is a list sets ``retries``.
 
-    Raises ValueError if the options contradict each other.
+    Raises ValueError if the options contradict each other, or if one lacks another although ``complete``.
     """
-    check_together(options)
+    check_together(options, complete=complete)
     rules = RetryRules(options)
     sent = {key: value for key, value in options.items() if key not in RETRY_RULES}
     if rules.listed:
