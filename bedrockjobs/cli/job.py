@@ -6,6 +6,7 @@ The command classes validate values; the server decides what is allowed.
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -459,7 +460,7 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
     if choice is not None:
         for_chosen(session, "retry", choice, queue, options)
         return
-    job_id = job_id_of(session, job_id or "")
+    job_id, workflow = job_id_of(session, job_id or ""), ""
     try:
         outcome = queue(job_id)
     except CommandRefused as refusal:
@@ -469,7 +470,12 @@ def retry(session: Session, /, job_id: str | None, run: str | None, **options: A
             raise
         changes["revive"] = True  # only now, as a token of a worker may not ask for it
         outcome = queue(job_id)
+        with suppress(CommandRefused):  # of a token that may not read
+            workflow = text_of(_job(session, job_id) or {}, "workflowID")
     _write_outcome(session, job_id, outcome)
+    if workflow and session.form == "table":
+        advice = f"`bedrockjobs workflow retry {workflow}` also queues the jobs cancelled with it"
+        write_wrapped(f"It is a job of workflow {workflow}: {advice}.")
 
 
 act(

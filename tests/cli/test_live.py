@@ -57,6 +57,19 @@ def test_retry_fail_and_revive(bedrockjobs: Program) -> None:
     assert shown(bedrockjobs, job_id)["state"] == "QUEUED"
 
 
+def test_who_retries_a_job_of_a_workflow_is_told_of_the_jobs_after_it(bedrockjobs: Program) -> None:
+    jobs = '[{"ref": "a", "name": "chained"}, {"ref": "b", "name": "b", "after": ["a"]}]'
+    made_ = json.loads(bedrockjobs("call", "CreateWorkflow", "name=w", f"jobs={jobs}", "-o", "json").stdout)
+    workflow, job_id = str(made_["workflowID"]), str(made_["jobIDs"]["a"])
+    bedrockjobs("job", "get", "chained")
+    bedrockjobs("job", "fail", job_id, "--error", "no luck")
+    advice = f"`bedrockjobs workflow retry {workflow}` also queues the jobs cancelled with it"
+    told = bedrockjobs("job", "retry", job_id).stdout.split()
+    assert told == f"Queued job {job_id}. It is a job of workflow {workflow}: {advice}.".split()
+    assert bedrockjobs("workflow", "retry", workflow).returncode == 0
+    assert shown(bedrockjobs, str(made_["jobIDs"]["b"]))["state"] == "PAUSED"
+
+
 def test_wait_for_the_end_of_a_job(bedrockjobs: Program) -> None:
     job_id = made(bedrockjobs, "expected")
     late = bedrockjobs("job", "wait", "expected", "--timeout", "0.01")

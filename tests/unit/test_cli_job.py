@@ -427,12 +427,13 @@ def test_a_failed_job_is_queued_again_unless_a_worker_asks(fake: FakeServer) -> 
     fake.will("RetryJob", failed, {}, WrongState(words, "the job is QUEUED"), failed, failed)
     assert run("job", "retry", "7", "--delay", "5m").exit_code == 0
     again = {"jobID": 7, "delay": 300}
-    assert fake.wired == [("RetryJob", again), ("RetryJob", {**again, "revive": True})]
+    asked = [("RetryJob", again), ("RetryJob", {**again, "revive": True}), ("QueryJob", {"jobID": 7})]
+    assert fake.wired == asked
     assert "the job is QUEUED" in run("job", "retry", "7").stderr
     for of_a_run in (["--returned"], ["--run", "9"]):
         result = run("job", "retry", "7", *of_a_run)
         assert (result.exit_code, "the job is FAILED" in result.stderr) == (4, True)
-    assert len(fake.wired) == 5, "a report on a run that is over revives nothing"
+    assert len(fake.wired) == 6, "a report on a run that is over revives nothing"
 
 
 def test_what_the_server_advises_is_said_in_commands_of_this_program(fake: FakeServer) -> None:
