@@ -159,7 +159,7 @@ async def test_very_many_names_without_due_jobs_cost_at_most_their_turns(fair: S
 
 
 @pytest.mark.parametrize("by", ["key", "name"])
-async def test_nobody_waits_longer_than_a_round(fair: Site, by: str) -> None:
+async def test_no_key_and_no_name_waits_longer_than_a_round(fair: Site, by: str) -> None:
     """Whichever of many has the only job: each other one is served at most once before."""
     many = 2 * IN_TURN_MAX + 3
     for each in range(many):
