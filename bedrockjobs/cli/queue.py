@@ -309,7 +309,7 @@ act(
 
 
 def _limit_row(record: Record) -> Record:
-    """Return the row of a limit: ``-`` where there is none, since 0 would read as "none allowed"."""
+    """Return the row of a limit, with ``-`` for what is not limited: 0 would look like a limit of 0."""
     numbers = ("queued", "perSecond", "running", "starts", "burst")
     row = {**record, **{key: "-" for key in numbers if text_of(record, key) in ("", "0")}}
     flags = {key: "yes" if text_of(record, key) == "true" else "" for key in ("perKey", "fair")}

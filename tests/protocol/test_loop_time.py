@@ -83,7 +83,7 @@ def many_keys() -> str:
 JOBS = JOBS_PER_CREATE_MAX
 
 WALKS = 4
-"""Servers on which the same steps are walked, until one walk is within its bars."""
+"""Maximum number of times that the same steps are done, each time on a new server."""
 
 WORST: dict[str, Callable[[], bytes]] = {
     "a form of percent signs": lambda: body("CreateJob", "name=" + "%" * (15 * MB), FORM),
@@ -244,16 +244,16 @@ PIECE_S_MAX = 0.05
 """Processor time that a step of a walk may take in one piece."""
 
 BESIDE_MIN = 5
-"""Writes of others that are done while all names are searched."""
+"""Minimum number of other requests that are answered while all names are searched."""
 
 
 async def within_pieces(
     walk: Callable[[Path], AsyncIterator[tuple[str, float, float]]], folder: Path
 ) -> None:
-    """Walk until no step kept the loop or the others too long, each time on a new server.
+    """Repeat a walk on new servers until no step of it keeps the loop or other requests too long.
 
-    What a neighbour on the core adds to a step is not there in each walk. A step yields its name, its longest
-    piece in seconds, and how many others were served beside it.
+    Other programs on the same core slow down a step in some walks only. A walk yields for each step its name,
+    its longest piece in seconds, and the number of other requests that were answered meanwhile.
     """
     for number in range(WALKS):
         found = [step async for step in walk(folder / f"{number}.db")]

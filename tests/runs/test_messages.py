@@ -339,7 +339,7 @@ async def test_every_kind_of_a_muted_failure_is_silent(site: Site, receiver: Rec
 
 
 async def test_a_failure_that_was_only_marked_as_seen_is_told(site: Site, receiver: Receiver) -> None:
-    """Though in the same second: a mark is no mute. What failed before the mute is told too."""
+    """Also if it failed in the same second: only a mute keeps messages back, and only of later failures."""
     await site.ok("PutRule", name="r", on="failed", to=receiver.url, quiet="22:00-06:00 Europe/Berlin")
     await failed(site, "a")
     job = (await site.ok("ListJobs"))["jobs"][0]["jobID"]
